@@ -11,6 +11,7 @@ use allocator_api2::alloc::{Allocator, Global};
 use super::group::{ChildHandle, OwnStop, SpawnHandle};
 use crate::memory::{Cached, OutOfMemoryError};
 use crate::scheduler::TaskScheduler;
+use crate::sender::stage::container_of;
 use crate::stop::ErasedStopToken;
 use crate::task::coroutine::TaskContext;
 use crate::task::frame::{Header, Home};
@@ -201,7 +202,8 @@ pub(in crate::task) struct ChildPlace {
     requests: ChildRequests,
     /// The stop source of a child that has a handle. The context has its token.
     stop: Option<OwnStop>,
-    context: Option<Context>,
+    /// The context of the child, once it is settled. The unit of the child points at it.
+    context: Context,
 }
 
 impl ChildPlace {
@@ -223,8 +225,28 @@ impl ChildPlace {
         Box::new(ChildPlace {
             requests,
             stop,
-            context: None,
+            context: Context::of_home(Home::anywhere()),
         })
+    }
+
+    /// Returns the context of a place.
+    ///
+    /// # Safety
+    ///
+    /// The place is alive.
+    pub(in crate::task) unsafe fn context_in(this: NonNull<ChildPlace>) -> NonNull<Context> {
+        // SAFETY: the caller's promise. The address of a field is not null.
+        unsafe { NonNull::new_unchecked(&raw mut (*this.as_ptr()).context) }
+    }
+
+    /// Returns the place of a context.
+    ///
+    /// # Safety
+    ///
+    /// The context is from [`context_in`](ChildPlace::context_in).
+    pub(in crate::task) unsafe fn of_context(context: NonNull<Context>) -> NonNull<ChildPlace> {
+        // SAFETY: the caller's promise.
+        unsafe { container_of!(context, ChildPlace, context) }
     }
 
     pub(in crate::task) fn take_name(&mut self) -> Option<Cow<'static, str>> {
@@ -246,7 +268,7 @@ impl ChildPlace {
         outside: &Context,
         frame: NonNull<Header>,
         link: impl FnOnce(&OwnStop) -> ErasedStopToken,
-    ) -> Result<NonNull<Context>, OutOfMemoryError> {
+    ) -> Result<(), OutOfMemoryError> {
         let mut context = *outside;
         if self.requests.priority.is_some() {
             context.placement.priority = self.requests.priority;
@@ -270,7 +292,8 @@ impl ChildPlace {
         if let Some(stop) = &self.stop {
             context.token = link(stop);
         }
-        Ok(NonNull::from(self.context.insert(context)))
+        self.context = context;
+        Ok(())
     }
 
     /// Frees the child's own hop, and ends its own stop source, if any.
@@ -279,9 +302,9 @@ impl ChildPlace {
     ///
     /// The child is done, or was not started, and its frame is alive.
     pub(in crate::task) unsafe fn take_back(&self, frame: NonNull<Header>) {
-        if let (Some(_), Some(context)) = (&self.requests.scheduler, &self.context) {
-            // SAFETY: the child does not run, and only the child used the home.
-            unsafe { context.placement.home.take_back(frame.cast(), frame) };
+        if self.requests.scheduler.is_some() {
+            // SAFETY: the child does not run, and only the child used the home. That of a place that was not settled has no hop.
+            unsafe { self.context.placement.home.take_back(frame.cast(), frame) };
         }
         if let Some(stop) = &self.stop {
             stop.end();

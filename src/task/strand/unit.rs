@@ -83,6 +83,12 @@ impl Unit {
         self.context.set(context.as_ptr());
     }
 
+    /// Returns the context that answers queries, or null.
+    #[inline]
+    pub(in crate::task) fn context(&self) -> *const Context {
+        self.context.get()
+    }
+
     /// Returns a reference to the task. The first call allocates its record.
     ///
     /// # Safety

@@ -19,24 +19,43 @@ use crate::{Completion, Panic};
 #[repr(C)]
 pub(super) struct Member {
     pub(super) unit: Unit,
-    /// The child's scheduler and context, if they differ from the group's.
-    pub(super) place: Option<Box<ChildPlace>>,
 }
+
+/// A bit of [`Tracker::beside`](crate::task::frame::Tracker::beside): the child has a [`ChildPlace`], which it owns, since its
+/// scheduler or its context differ from the group's. The unit points at the context of the place. The other bits are the failure.
+const PLACED: u8 = 1 << 7;
 
 impl Member {
     pub(super) fn new(unit: Unit, place: Option<Box<ChildPlace>>) -> Self {
-        Member { unit, place }
+        if let Some(place) = place {
+            let place = NonNull::from(Box::leak(place));
+            // SAFETY: the strand is not shared yet. The place is alive until the member is dropped, after the end of the strand.
+            unsafe { unit.set_context(ChildPlace::context_in(place)) };
+            unit.beside.set(PLACED);
+        }
+        Member { unit }
+    }
+
+    /// Returns the place of the child, if it has one.
+    #[inline]
+    pub(super) fn place(&self) -> Option<NonNull<ChildPlace>> {
+        if self.unit.beside.get() & PLACED == 0 {
+            return None;
+        }
+        let context = NonNull::new(self.unit.context().cast_mut());
+        // SAFETY: the context of such a child is that of its place.
+        context.map(|context| unsafe { ChildPlace::of_context(context) })
     }
 
     /// Sets the failure of the child, before the child is listed as ended.
     pub(super) fn set_failure(&self, failure: Failure) {
-        self.unit.beside.set(failure as u8);
+        self.unit.beside.set(self.unit.beside.get() & PLACED | failure as u8);
     }
 
     pub(super) fn failure(&self) -> Failure {
         const ERROR: u8 = Failure::Error as u8;
         const PANIC: u8 = Failure::Panic as u8;
-        match self.unit.beside.get() {
+        match self.unit.beside.get() & !PLACED {
             ERROR => Failure::Error,
             PANIC => Failure::Panic,
             _ => Failure::None,
@@ -49,9 +68,19 @@ impl Member {
     ///
     /// The child is done, or was not started, and `frame` is its frame, which is alive.
     pub(super) unsafe fn take_back(&self, frame: NonNull<Header>) {
-        if let Some(place) = &self.place {
-            // SAFETY: the caller's promise.
-            unsafe { place.take_back(frame) };
+        if let Some(place) = self.place() {
+            // SAFETY: the caller's promise. The member owns the place.
+            unsafe { place.as_ref().take_back(frame) };
+        }
+    }
+}
+
+impl Drop for Member {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(place) = self.place() {
+            // SAFETY: `new` took it out of a box, and the strand has ended, or never began.
+            drop(unsafe { Box::from_raw(place.as_ptr()) });
         }
     }
 }

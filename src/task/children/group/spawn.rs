@@ -144,17 +144,18 @@ impl GroupCore {
     #[inline(always)]
     pub(super) unsafe fn settle_child(
         this: NonNull<GroupCore>,
-        mut member: NonNull<Member>,
+        member: NonNull<Member>,
         frame: NonNull<Header>,
     ) -> Result<NonNull<Context>, OutOfMemoryError> {
         // SAFETY: the caller's promise. A child that was not started is not shared. Its group, which is this one, has a reference, and
         // ends the child's place.
         unsafe {
             let context = &this.as_ref().context;
-            match &mut member.as_mut().place {
-                None => Ok(NonNull::from(context)),
-                Some(place) => place.settle(context, frame, |stop| stop.link(this)),
-            }
+            let Some(mut place) = member.as_ref().place() else {
+                return Ok(NonNull::from(context));
+            };
+            place.as_mut().settle(context, frame, |stop| stop.link(this))?;
+            Ok(ChildPlace::context_in(place))
         }
     }
 
@@ -168,7 +169,7 @@ impl GroupCore {
     pub(super) unsafe fn launch(
         this: NonNull<GroupCore>,
         frame: NonNull<Header>,
-        mut member: NonNull<Member>,
+        member: NonNull<Member>,
         context: NonNull<Context>,
         has_room: bool,
     ) -> bool {
@@ -197,7 +198,9 @@ impl GroupCore {
             }
             drop(lock);
             // `set_name` needs a parent that ends after the child: the group counts the child by now.
-            if let Some(name) = member.as_mut().place.as_mut().and_then(|place| place.take_name()) {
+            if let Some(mut place) = member.as_ref().place()
+                && let Some(name) = place.as_mut().take_name()
+            {
                 unit.as_ref().set_name(name);
             }
             unit.as_ref().begin_inspection();
