@@ -33,10 +33,7 @@ mod with_std {
     /// | the destructor of any other operation that has completed | the process aborts |
     /// | the destructor of a panic's payload that is dropped on the way | the process aborts |
     /// | a completion or the destructor of a receiver of your own, and its environment once the work has started; the `start` of an operation of your own | the process aborts |
-    pub struct Panic(Payload);
-
-    /// One word, in a box of its own, since every completion has room for a panic, and few have one.
-    type Payload = Box<Box<dyn Any + Send>>;
+    pub struct Panic(Box<dyn Any + Send>);
 
     // SAFETY: a shared reference gives access to the message only, which is text.
     unsafe impl Sync for Panic {}
@@ -44,7 +41,7 @@ mod with_std {
     impl Panic {
         /// Wraps a payload, as [`std::panic::catch_unwind`] returns it.
         pub fn new(payload: Box<dyn Any + Send>) -> Self {
-            Panic(Box::new(payload))
+            Panic(payload)
         }
 
         /// Runs `f` and catches its panic.
@@ -53,31 +50,31 @@ mod with_std {
         #[inline]
         pub fn catch<T>(f: impl FnOnce() -> T) -> Result<T, Panic> {
             // State that `f` left half-done is owned by it, or used again only by the code that gets the panic.
-            catch_unwind(AssertUnwindSafe(f)).map_err(Panic::new)
+            catch_unwind(AssertUnwindSafe(f)).map_err(Panic)
         }
 
         /// Resumes the panic.
         pub fn resume(self) -> ! {
-            resume_unwind(*self.0)
+            resume_unwind(self.0)
         }
 
         /// Returns the message, if the payload is text.
         pub fn message(&self) -> Option<&str> {
-            if let Some(message) = (**self.0).downcast_ref::<&'static str>() {
+            if let Some(message) = self.0.downcast_ref::<&'static str>() {
                 Some(message)
             } else {
-                (**self.0).downcast_ref::<String>().map(String::as_str)
+                self.0.downcast_ref::<String>().map(String::as_str)
             }
         }
 
         /// Returns whether the payload is of this type.
         pub(crate) fn is<T: Any>(&self) -> bool {
-            (**self.0).is::<T>()
+            self.0.is::<T>()
         }
 
         /// Returns the payload.
         pub fn into_payload(self) -> Box<dyn Any + Send> {
-            *self.0
+            self.0
         }
 
         /// Drops the payload where a panic of its destructor could not be reported: that second payload is leaked.
@@ -92,7 +89,7 @@ mod with_std {
             let message = self
                 .message()
                 .unwrap_or("a shared sender panicked with a payload that is not text");
-            Panic::new(Box::new(message.to_owned()))
+            Panic(Box::new(message.to_owned()))
         }
     }
 

@@ -6,7 +6,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 
 use super::AwaitState;
-use super::receiver::{Await, AwaitReceiver};
+use super::receiver::{Await, AwaitReceiver, AwaitResult};
 use crate::sender::start;
 use crate::sender::unwind::OnDrop;
 use crate::task::frame::{Block, BlockContent, Header, Polling};
@@ -101,7 +101,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitBlock<S> {
                 Header::unhold(frame);
             });
             Self::destroy(this);
-            result.unwrap_or(Completion::Stopped)
+            result.map_or(Completion::Stopped, AwaitResult::into_completion)
         }
     }
 

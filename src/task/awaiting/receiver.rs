@@ -3,17 +3,48 @@
 use core::cell::UnsafeCell;
 use core::mem::ManuallyDrop;
 use core::ptr::NonNull;
+use std::boxed::Box;
 
 use super::TaskEnv;
 use crate::sender::receiver::receive_as_completion;
-use crate::{Completion, Receiver, Transfer};
+use crate::{Completion, Panic, Receiver, Transfer};
 
 /// An await without the type of its sender: in the memory of a frame, or [outside of a task](super::foreign).
 #[repr(C)]
 pub(super) struct Await<C, T, E> {
     pub(super) core: C,
     /// Written by the completion before the core is told; afterwards it belongs to the party that destroys the operation.
-    pub(super) result: UnsafeCell<Option<Completion<T, E>>>,
+    pub(super) result: UnsafeCell<Option<AwaitResult<T, E>>>,
+}
+
+/// A completion in which a panic is one word, since every await has room for one, and few have one.
+pub(super) enum AwaitResult<T, E> {
+    Value(T),
+    Error(E),
+    Stopped,
+    Panicked(Box<Panic>),
+}
+
+impl<T, E> AwaitResult<T, E> {
+    #[inline]
+    fn new(completion: Completion<T, E>) -> Self {
+        match completion {
+            Completion::Value(value) => AwaitResult::Value(value),
+            Completion::Error(error) => AwaitResult::Error(error),
+            Completion::Stopped => AwaitResult::Stopped,
+            Completion::Panicked(payload) => AwaitResult::Panicked(Box::new(payload)),
+        }
+    }
+
+    #[inline]
+    pub(super) fn into_completion(self) -> Completion<T, E> {
+        match self {
+            AwaitResult::Value(value) => Completion::Value(value),
+            AwaitResult::Error(error) => Completion::Error(error),
+            AwaitResult::Stopped => Completion::Stopped,
+            AwaitResult::Panicked(payload) => Completion::Panicked(*payload),
+        }
+    }
 }
 
 /// The part of an await that does not depend on the sender.
@@ -72,7 +103,7 @@ impl<C: AwaitCore, T, E> AwaitReceiver<C, T, E> {
     unsafe fn deliver(&self, completion: Completion<T, E>, promised: bool) -> Transfer {
         // SAFETY: no other party reads the result before the core is told, once. The overwritten value is `None`.
         unsafe {
-            self.0.as_ref().result.get().write(Some(completion));
+            self.0.as_ref().result.get().write(Some(AwaitResult::new(completion)));
             C::completed(self.core(), promised)
         }
     }

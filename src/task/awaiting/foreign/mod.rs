@@ -27,7 +27,7 @@ use crate::sender::env::Look;
 use crate::sender::start;
 use crate::stop::Relay;
 use crate::sync::{Mutex, lock, thread_id};
-use crate::task::awaiting::receiver::{Await, AwaitReceiver};
+use crate::task::awaiting::receiver::{Await, AwaitReceiver, AwaitResult};
 use crate::task::awaiting::sent_elsewhere;
 use crate::task::frame::{Header, Home, Placement, Polling, Stopping};
 use crate::task::strand::{Awaiter, Context, Tether};
@@ -242,7 +242,7 @@ impl<T: Send, E: Send> Foreign<T, E> {
         };
         // SAFETY: the operation has completed, and this is the one call.
         unsafe { (self.block.vtable.clear)(self.block.as_ptr()) };
-        result.unwrap_or(Completion::Stopped)
+        result.map_or(Completion::Stopped, AwaitResult::into_completion)
     }
 }
 
