@@ -175,24 +175,60 @@ macro_rules! const_unless_loom {
 }
 pub(crate) use const_unless_loom;
 
-/// Defines a thread-local value.
+/// Defines a [`PerThread`].
 #[cfg(feature = "std")]
 macro_rules! per_thread {
     ($(#[$attribute:meta])* static $name:ident: $type:ty = $value:expr;) => {
-        #[cfg(not(loom))]
-        std::thread_local! {
-            $(#[$attribute])*
-            static $name: $type = const { $value };
-        }
-        #[cfg(loom)]
-        loom::thread_local! {
-            $(#[$attribute])*
-            static $name: $type = $value;
-        }
+        $(#[$attribute])*
+        const $name: $crate::sync::PerThread<$type> = {
+            #[cfg(not(loom))]
+            std::thread_local! {
+                static VALUE: $type = const { $value };
+            }
+            #[cfg(loom)]
+            loom::thread_local! {
+                static VALUE: $type = $value;
+            }
+            $crate::sync::PerThread::new(&VALUE)
+        };
     };
 }
 #[cfg(feature = "std")]
 pub(crate) use per_thread;
+
+#[cfg(all(feature = "std", not(loom)))]
+type LocalKey<T> = std::thread::LocalKey<T>;
+#[cfg(all(feature = "std", loom))]
+type LocalKey<T> = loom::thread::LocalKey<T>;
+
+/// A thread-local value without a destructor. An access is the computation of an address.
+#[cfg(feature = "std")]
+pub(crate) struct PerThread<T: 'static>(&'static LocalKey<T>);
+
+#[cfg(feature = "std")]
+impl<T> PerThread<T> {
+    /// Called by [`per_thread`].
+    pub(crate) const fn new(key: &'static LocalKey<T>) -> Self {
+        const { assert!(!core::mem::needs_drop::<T>()) };
+        PerThread(key)
+    }
+
+    /// Calls `f` with the value of the calling thread.
+    #[inline(always)]
+    pub(crate) fn with<R>(&self, f: impl FnOnce(&T) -> R) -> R {
+        // `LocalKey::with` is not always inlined, and an access that is a call hides the code around it from the optimizer.
+        #[cfg(not(loom))]
+        {
+            let Ok(value) = self.0.try_with(core::ptr::from_ref) else {
+                unreachable!("a value without a destructor is never destroyed")
+            };
+            // SAFETY: for the same reason the value is valid until the thread ends.
+            f(unsafe { &*value })
+        }
+        #[cfg(loom)]
+        self.0.with(f)
+    }
+}
 
 /// Waits for a moment, in a loop that waits for a few instructions of another thread.
 #[inline]

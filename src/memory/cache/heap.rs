@@ -96,21 +96,15 @@ impl Heap {
         }
     }
 
-    /// Allocates a slot of a class. `None` if there is no memory.
+    /// Takes a free slot from the first slab of a class. `None` if that has none.
     #[inline(always)]
-    pub(crate) fn allocate(&self, class: usize, depot: &Depot) -> Option<NonNull<u8>> {
-        if let Some(slab) = self.classes[class].first() {
-            // SAFETY: the heap owns the slabs in its lists.
-            if let Some(slot) = unsafe { Slab::take(slab) } {
-                return Some(slot);
-            }
-        }
-        self.allocate_slowly(class, depot)
+    pub(crate) fn take(&self, class: usize) -> Option<NonNull<u8>> {
+        // SAFETY: the heap owns the slabs in its lists.
+        unsafe { Slab::take(self.classes[class].first()?) }
     }
 
-    /// Allocates a slot when the first slab has none.
-    #[cold]
-    fn allocate_slowly(&self, class: usize, depot: &Depot) -> Option<NonNull<u8>> {
+    /// Allocates a slot of a class. `None` if there is no memory.
+    pub(crate) fn allocate(&self, class: usize, depot: &Depot) -> Option<NonNull<u8>> {
         let slabs = &self.classes[class];
         // SAFETY: the heap owns the slabs in its lists. One that it gives up was removed before.
         unsafe {
@@ -135,24 +129,57 @@ impl Heap {
         }
     }
 
-    /// Frees a slot.
+    /// Frees a slot of a class. Does nothing, and returns `false`, if the heap does not own its slab.
     ///
     /// # Safety
     ///
-    /// The slot is from a heap with the same depot, and is not used afterwards.
+    /// The slot is from a heap with the same depot, and has this class. It is not used after `true`.
     #[inline(always)]
-    pub(crate) unsafe fn deallocate(&self, slot: NonNull<u8>, depot: &Depot) {
+    pub(crate) unsafe fn put(&self, slot: NonNull<u8>, class: usize, depot: &Depot) -> bool {
         // SAFETY: the used slot keeps its slab alive. Only the owner accesses more than the head's atomics.
         unsafe {
             let slab = Slab::of(slot);
             if !slab.as_ref().is_owned_by(self) {
-                return self.deallocate_slowly(slab, slot, depot);
+                return false;
             }
             slab.as_ref().put(slot);
-            if slab.as_ref().is_empty() && self.classes[slab.as_ref().class()].first() != Some(slab) {
-                self.classes[slab.as_ref().class()].remove(slab);
-                self.put_empty(slab, depot);
+            if slab.as_ref().is_empty() {
+                // Keeps this branch apart from the next one.
+                core::hint::cold_path();
+                if self.classes[class].first() != Some(slab) {
+                    self.take_out(slab, depot);
+                }
             }
+            true
+        }
+    }
+
+    /// Frees a slot of a class.
+    ///
+    /// # Safety
+    ///
+    /// The slot is from a heap with the same depot, and has this class. It is not used afterwards.
+    pub(crate) unsafe fn deallocate(&self, slot: NonNull<u8>, class: usize, depot: &Depot) {
+        // SAFETY: the contract of this function.
+        unsafe {
+            if !self.put(slot, class, depot) {
+                self.deallocate_foreign(Slab::of(slot), slot, depot);
+            }
+        }
+    }
+
+    /// Removes an empty slab from its class.
+    ///
+    /// # Safety
+    ///
+    /// The heap owns the slab, which is empty and in the list of its class.
+    #[cold]
+    #[inline(never)]
+    unsafe fn take_out(&self, slab: NonNull<Slab>, depot: &Depot) {
+        // SAFETY: the contract of this function.
+        unsafe {
+            self.classes[slab.as_ref().class()].remove(slab);
+            self.put_empty(slab, depot);
         }
     }
 
@@ -161,8 +188,7 @@ impl Heap {
     /// # Safety
     ///
     /// The contract of [`Heap::deallocate`]. The slot is from this slab.
-    #[cold]
-    unsafe fn deallocate_slowly(&self, slab: NonNull<Slab>, slot: NonNull<u8>, depot: &Depot) {
+    unsafe fn deallocate_foreign(&self, slab: NonNull<Slab>, slot: NonNull<u8>, depot: &Depot) {
         // SAFETY: the used slot keeps its slab alive. This heap owns the slab after the loop, which `Full` or
         // `take_shelved` establishes.
         unsafe {

@@ -6,8 +6,8 @@
 //! | file | contents |
 //! |---|---|
 //! | `slab.rs` | [`Slab`](slab::Slab): aligned memory with slots of one size, its states, and its free slots |
-//! | `heap.rs` | [`Heap`]: the slabs that one thread owns |
-//! | `depot.rs` | [`Depot`]: the slabs without an owner |
+//! | `heap.rs` | [`Heap`](heap::Heap): the slabs that one thread owns |
+//! | `depot.rs` | [`Depot`](depot::Depot): the slabs without an owner |
 //!
 //! # Why it is fast
 //!
@@ -30,9 +30,6 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use allocator_api2::alloc::{AllocError, Allocator, Global};
-
-use self::depot::Depot;
-use self::heap::Heap;
 
 /// The global allocator with slabs that each thread keeps.
 ///
@@ -73,22 +70,23 @@ fn size_of_class(class: usize) -> usize {
 // SAFETY: a slot is at least as large as its class says, aligned to `ALIGN`, and used once at a time. Whether memory is
 // a slot depends only on its layout.
 unsafe impl Allocator for Cached {
-    #[inline]
+    // Always: the layout is nearly always a constant, and so the class is.
+    #[inline(always)]
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         match class_of(layout) {
             Some(class) => {
-                let slot = process::with_heap(|heap, depot| heap.allocate(class, depot)).ok_or(AllocError)?;
+                let slot = process::allocate(class).ok_or(AllocError)?;
                 Ok(NonNull::slice_from_raw_parts(slot, layout.size()))
             }
             None => Global.allocate(layout),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
         match class_of(layout) {
-            // SAFETY: `allocate` used a heap for this layout. All heaps have one depot.
-            Some(_) => process::with_heap(|heap, depot| unsafe { heap.deallocate(memory, depot) }),
+            // SAFETY: `allocate` used a heap for this layout, and so for this class.
+            Some(class) => unsafe { process::deallocate(memory, class) },
             // SAFETY: `allocate` used the global allocator for this layout.
             None => unsafe { Global.deallocate(memory, layout) },
         }
@@ -98,8 +96,11 @@ unsafe impl Allocator for Cached {
 /// The heaps of this process.
 #[cfg(not(loom))]
 mod process {
-    use super::{Depot, Heap};
-    use crate::sync::{Mutex, lock};
+    use core::ptr::NonNull;
+
+    use super::depot::Depot;
+    use super::heap::Heap;
+    use crate::sync::{Mutex, lock, per_thread};
 
     static DEPOT: Depot = Depot::new();
 
@@ -111,40 +112,84 @@ mod process {
     // SAFETY: a heap may be used by any thread, one at a time, which the lock ensures.
     unsafe impl Send for LastHeap {}
 
-    struct ThreadHeap(Heap);
+    /// Ends the thread's heap when it is dropped.
+    struct End;
 
-    impl Drop for ThreadHeap {
+    impl Drop for End {
         fn drop(&mut self) {
-            self.0.end(&DEPOT);
+            HEAP.with(|heap| heap.end(&DEPOT));
         }
     }
 
-    std::thread_local! {
-        static HEAP: ThreadHeap = const { ThreadHeap(Heap::new()) };
+    per_thread! {
+        /// The heap of the thread. It gets slabs only in [`with_lasting_heap`].
+        static HEAP: Heap = Heap::new();
     }
 
-    /// Calls `f` with a heap of which the calling thread has exclusive use.
+    std::thread_local! {
+        static END: End = const { End };
+    }
+
+    /// Allocates a slot of a class.
     #[inline(always)]
-    pub(super) fn with_heap<T>(f: impl Fn(&Heap, &Depot) -> T) -> T {
-        match HEAP.try_with(|heap| f(&heap.0, &DEPOT)) {
-            Ok(result) => result,
-            // The thread's destructors run.
-            Err(_) => with_last_heap(f),
+    pub(super) fn allocate(class: usize) -> Option<NonNull<u8>> {
+        match HEAP.with(|heap| heap.take(class)) {
+            Some(slot) => Some(slot),
+            None => allocate_slowly(class),
+        }
+    }
+
+    /// Frees a slot.
+    ///
+    /// # Safety
+    ///
+    /// The slot is from [`allocate`] with this class, and is not used afterwards.
+    #[inline(always)]
+    pub(super) unsafe fn deallocate(slot: NonNull<u8>, class: usize) {
+        // SAFETY: the contract of this function. All heaps have one depot.
+        unsafe {
+            if !HEAP.with(|heap| heap.put(slot, class, &DEPOT)) {
+                deallocate_slowly(slot, class);
+            }
         }
     }
 
     #[cold]
-    fn with_last_heap<T>(f: impl Fn(&Heap, &Depot) -> T) -> T {
-        f(&lock(&LAST).0, &DEPOT)
+    #[inline(never)]
+    fn allocate_slowly(class: usize) -> Option<NonNull<u8>> {
+        with_lasting_heap(|heap| heap.allocate(class, &DEPOT))
+    }
+
+    /// # Safety
+    ///
+    /// The contract of [`deallocate`].
+    #[cold]
+    #[inline(never)]
+    unsafe fn deallocate_slowly(slot: NonNull<u8>, class: usize) {
+        // SAFETY: the contract of this function.
+        with_lasting_heap(|heap| unsafe { heap.deallocate(slot, class, &DEPOT) });
+    }
+
+    /// Calls `f` with a heap that may get slabs, because it ends later. The calling thread has exclusive use of it.
+    fn with_lasting_heap<T>(f: impl Fn(&Heap) -> T) -> T {
+        match END.try_with(|_| HEAP.with(&f)) {
+            Ok(result) => result,
+            // The thread's destructors run.
+            Err(_) => f(&lock(&LAST).0),
+        }
     }
 }
 
 /// A model has heaps of its own.
 #[cfg(loom)]
 mod process {
-    use super::{Depot, Heap};
+    use core::ptr::NonNull;
 
-    pub(super) fn with_heap<T>(_: impl Fn(&Heap, &Depot) -> T) -> T {
+    pub(super) fn allocate(_: usize) -> Option<NonNull<u8>> {
+        unreachable!("a model allocates from the global allocator")
+    }
+
+    pub(super) unsafe fn deallocate(_: NonNull<u8>, _: usize) {
         unreachable!("a model allocates from the global allocator")
     }
 }

@@ -56,14 +56,15 @@ impl DepotModel {
 impl HeapModel {
     /// Allocates a slot.
     pub fn allocate(&self) -> SlotModel {
-        let slot = self.heap.allocate(CLASS, &self.depot);
+        let slot = self.heap.take(CLASS);
+        let slot = slot.or_else(|| self.heap.allocate(CLASS, &self.depot));
         SlotModel(slot.expect("a model has enough memory"))
     }
 
     /// Frees a slot of any heap.
     pub fn free(&self, slot: SlotModel) {
         // SAFETY: the slot is from a heap of the same model, and is moved.
-        unsafe { self.heap.deallocate(slot.0, &self.depot) };
+        unsafe { self.heap.deallocate(slot.0, CLASS, &self.depot) };
     }
 }
 
