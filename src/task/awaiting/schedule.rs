@@ -40,41 +40,20 @@ pub struct ScheduleFuture(ScheduleStage);
 /// ```
 enum ScheduleStage {
     Unstarted(PoolSchedule),
-    /// The frame at this address was queued in this turn. The address is only compared, never dereferenced.
-    Queued(PoolSchedule, usize, Turn),
+    /// The frame was queued in this turn.
+    Queued(PoolSchedule, Turn),
     Sender(ValueFuture<PoolSchedule>),
     Over,
 }
 
 impl ScheduleFuture {
-    /// Polls in a task, with the task's waker.
-    #[inline]
-    fn poll_in(&mut self, polling: Polling<'_>) -> Option<Poll<()>> {
-        let address = polling.frame().addr().get();
-        match self.0 {
-            ScheduleStage::Unstarted(schedule) if polling.context().placement.home.is_target_of(&schedule) => {
-                self.0 = ScheduleStage::Queued(schedule, address, polling.requeue());
-                Some(Poll::Pending)
-            }
-            ScheduleStage::Queued(_, frame, turn) if frame == address && turn != polling.turn() => {
-                self.0 = ScheduleStage::Over;
-                if polling.context().token.stop_requested() {
-                    polling.stop_here();
-                    return Some(Poll::Pending);
-                }
-                Some(Poll::Ready(()))
-            }
-            _ => None,
-        }
-    }
-
     /// Polls the sender instead: outside of the task's own poll, on another pool, or twice in one turn. Code that polls twice
     /// may spin for the value without ending the turn, so another thread must provide it.
     #[cold]
     #[inline(never)]
     fn poll_sender(&mut self, cx: &mut Cx<'_>) -> Poll<()> {
-        if let ScheduleStage::Queued(_, frame, _) = self.0
-            && Header::current().is_none_or(|current| current.addr().get() != frame)
+        if let ScheduleStage::Queued(_, turn) = self.0
+            && Header::current().is_none_or(|current| !turn.is_of(current))
         {
             sent_elsewhere();
         }
@@ -91,12 +70,26 @@ impl ScheduleFuture {
 impl Future for ScheduleFuture {
     type Output = ();
 
-    #[inline]
+    #[inline(always)]
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        match Polling::with_waker_of(cx).and_then(|polling| self.poll_in(polling)) {
-            Some(polled) => polled,
-            None => self.poll_sender(cx),
+        if let Some(polling) = Polling::with_waker_of(cx) {
+            match self.0 {
+                ScheduleStage::Unstarted(schedule) if polling.context().placement.home.is_target_of(&schedule) => {
+                    self.0 = ScheduleStage::Queued(schedule, polling.requeue());
+                    return Poll::Pending;
+                }
+                ScheduleStage::Queued(_, turn) if turn.is_of(polling.frame()) && turn != polling.turn() => {
+                    self.0 = ScheduleStage::Over;
+                    if polling.context().token.stop_requested() {
+                        polling.stop_here();
+                        return Poll::Pending;
+                    }
+                    return Poll::Ready(());
+                }
+                _ => {}
+            }
         }
+        self.poll_sender(cx)
     }
 }
 

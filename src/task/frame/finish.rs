@@ -13,7 +13,8 @@ use crate::{Panic, Transfer};
 /// # Safety
 ///
 /// The frame is busy, and the caller has polled it: it is not the current one. It may be freed when this returns.
-#[inline]
+// Always, for `resume`: a hop is a poll and this.
+#[inline(always)]
 pub(super) unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     let header = header_of(frame);
     // SAFETY: the caller polls the frame. A frame to enqueue is still busy and in no queue, so its context is valid.

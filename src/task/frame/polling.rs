@@ -21,9 +21,22 @@ pub(in crate::task) struct Polling<'p> {
     _call: PhantomData<(&'p (), *const ())>,
 }
 
-/// The number of a turn of a frame. It wraps: different numbers mean different turns, equal numbers may do so too.
+/// A turn of a frame, as the address of a byte of its header. Different addresses in a header mean different turns, equal ones
+/// may do so too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::task) struct Turn(u8);
+pub(in crate::task) struct Turn(usize);
+
+/// The number of addresses of a frame's turns, which are taken in turn.
+const TURNS: usize = 64;
+const _: () = assert!(size_of::<Header>() >= TURNS);
+
+impl Turn {
+    /// Returns whether this is a turn of the frame. The frame of the turn was not freed since.
+    #[inline]
+    pub(in crate::task) fn is_of(self, frame: NonNull<Header>) -> bool {
+        self.0.wrapping_sub(frame.addr().get()) < TURNS
+    }
+}
 
 impl<'p> Polling<'p> {
     /// Calls `body` with the frame that this thread polls and works for, if there is one.
@@ -139,7 +152,7 @@ impl<'p> Polling<'p> {
         self.header().add_orphan();
     }
 
-    /// Queues the frame with its scheduler after the poll. Returns the number of the present turn.
+    /// Queues the frame with its scheduler after the poll. Returns the present turn.
     #[inline]
     pub(in crate::task) fn requeue(self) -> Turn {
         self.header().flags.set(Flag::Requeued, true);
@@ -210,10 +223,10 @@ impl<'p> Polling<'p> {
         self.header().state.is_moved() || self.header().has_holding_block()
     }
 
-    /// Returns the number of the present turn. It changes at the end of a poll that [requeues](Polling::requeue) the frame.
+    /// Returns the present turn. It changes at the end of a poll that [requeues](Polling::requeue) the frame.
     #[inline]
     pub(in crate::task) fn turn(self) -> Turn {
-        Turn(self.header().turns.get())
+        Turn(self.frame.addr().get() + usize::from(self.header().turns.get()) % TURNS)
     }
 
     /// Runs `transfer` after the poll.

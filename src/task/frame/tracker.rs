@@ -174,12 +174,19 @@ impl Tracker {
                 }
             }
             Some(_) if header.entry.is_tracked() => {}
-            Some(tracker) => {
-                let _lock = tracker.lock();
-                // SAFETY: the lock is held. The caller promises a busy frame in no queue.
-                unsafe { tracker.list(frame, given) };
-            }
+            // SAFETY: the caller promises a busy frame in no queue.
+            Some(tracker) => unsafe { tracker.lock_and_list(frame, given) },
         }
+    }
+
+    /// # Safety
+    ///
+    /// The frame is one of the strand, busy, and in no queue.
+    #[inline(never)]
+    unsafe fn lock_and_list(&self, frame: NonNull<Header>, given: Option<Priority>) {
+        let _lock = self.lock();
+        // SAFETY: the lock is held. The rest is the caller's promise.
+        unsafe { self.list(frame, given) };
     }
 
     /// Sets the level of the first frame of a tracked strand, and lists the frame.
