@@ -26,7 +26,7 @@ pub(crate) struct Poll {
 
 /// The state of a thread.
 struct ThreadState {
-    /// The frame that the thread works for, or null.
+    /// The frame that the thread works for, or null. Not null only inside of a poll without a mark.
     frame: Cell<*const ()>,
     /// One of:
     ///
@@ -158,15 +158,17 @@ pub(crate) fn depth() -> u8 {
     depth_of(THREAD.with(|thread| thread.poll.get()))
 }
 
-/// Returns the innermost poll of this thread, if the thread works for it now.
+/// Returns the innermost poll of this thread.
+///
+/// # Safety
+///
+/// The thread works for a [`frame`], until the poll is no longer used.
 #[inline]
-pub(crate) fn poll<'a>() -> Option<&'a Poll> {
+pub(crate) unsafe fn poll<'a>() -> &'a Poll {
     let current = THREAD.with(|thread| thread.poll.get());
-    if current.addr() & ASIDE != 0 {
-        return None;
-    }
-    // SAFETY: an entry is on the stack beneath its user, until `Poll::enter` returns.
-    unsafe { current.as_ref() }
+    debug_assert!(!current.is_null() && current.addr() & ASIDE == 0);
+    // SAFETY: a thread that works for a frame is inside of a poll without a mark. Its entry is on the stack beneath the caller.
+    unsafe { &*current }
 }
 
 /// Returns the frame that this thread works for, or null.

@@ -186,6 +186,29 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
         Poll::Pending
     }
 
+    /// Runs a sender that completes inside `start`, in the task that this thread polls, if any. Only an end without a result depends
+    /// on the waker.
+    #[inline(always)]
+    fn poll_inline(&mut self, cx: &Cx<'_>) -> Poll<Result<S::Value, S::Error>> {
+        let AwaitStage::Sender(sender) = &mut *self.0 else {
+            return Poll::Pending;
+        };
+        // SAFETY: only the sender is moved out, as the stage may be larger; its place is overwritten without a drop.
+        let sender = unsafe {
+            let sender = ptr::read(sender);
+            ptr::write(&raw mut *self.0, AwaitStage::Over);
+            sender
+        };
+        match Polling::with(|polling| run_inline(sender, polling)) {
+            Completion::Value(value) => Poll::Ready(Ok(value)),
+            Completion::Error(error) => Poll::Ready(Err(error)),
+            ended => match Polling::with_waker_of(cx) {
+                Some(polling) => end_here(polling, ended),
+                None => Poll::Ready(foreign::conclude(ended)),
+            },
+        }
+    }
+
     /// Polls outside of a task, or under the waker of another executor inside one.
     #[cold]
     #[inline(never)]
@@ -210,9 +233,6 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
                 *self.0 = AwaitStage::Over;
                 // SAFETY: the future owns the block, which is done.
                 unsafe { AwaitBlock::take(block) }
-            }
-            AwaitStage::Sender(sender) if S::COMPLETES.is_inline() => {
-                Polling::with(|polling| run_inline(sender, polling))
             }
             stage => {
                 let mut foreign = match stage {
@@ -243,6 +263,9 @@ where
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
         // SAFETY: nothing inside is pinned.
         let this = unsafe { self.get_unchecked_mut() };
+        if S::COMPLETES.is_inline() {
+            return this.poll_inline(cx);
+        }
         let Some(polling) = Polling::with_waker_of(cx) else {
             return this.poll_foreign(cx);
         };
@@ -254,9 +277,6 @@ where
                     ptr::write(&raw mut *this.0, AwaitStage::Over);
                     sender
                 };
-                if S::COMPLETES.is_inline() {
-                    return conclude(polling, run_inline(sender, Some(polling)));
-                }
                 let block = AwaitBlock::start(sender, polling);
                 // SAFETY: the stage is `Over`, so the overwritten value needs no drop.
                 unsafe { ptr::write(&raw mut *this.0, AwaitStage::Started(block)) };
@@ -295,12 +315,19 @@ pub(in crate::task) fn conclude<T, E>(polling: Polling<'_>, completion: Completi
     match completion {
         Completion::Value(value) => Poll::Ready(Ok(value)),
         Completion::Error(error) => Poll::Ready(Err(error)),
-        Completion::Panicked(payload) => payload.resume(),
-        Completion::Stopped => {
-            polling.stop_here();
-            Poll::Pending
-        }
+        ended => end_here(polling, ended),
     }
+}
+
+/// Stops the task, or resumes the panic.
+#[cold]
+#[inline(never)]
+fn end_here<T, E>(polling: Polling<'_>, completion: Completion<T, E>) -> Poll<Result<T, E>> {
+    if let Completion::Panicked(payload) = completion {
+        payload.resume();
+    }
+    polling.stop_here();
+    Poll::Pending
 }
 
 impl<S: Sender<Value: Send, Error: Send>> Drop for AwaitedSender<S> {

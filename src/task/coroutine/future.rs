@@ -3,11 +3,12 @@
 use core::future::Future;
 use core::mem::{self, ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
 
 use super::Task;
 use crate::Completion;
+use crate::sender::unwind::AbortOnUnwind;
 use crate::task::awaiting::{Foreign, conclude, foreign};
 use crate::task::frame::{Header, Polled, Polling, Site};
 
@@ -81,18 +82,24 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
         let Some(polling) = Polling::with_waker_of(cx) else {
             return self.poll_foreign(cx);
         };
-        let frame = match mem::replace(&mut *self.stage, TaskStage::Over) {
+        let frame = match &*self.stage {
             TaskStage::Unstarted(task) => {
-                let frame = task.into_frame();
+                let frame = task.frame();
                 let mut room = MaybeUninit::<Completion<T, E>>::uninit();
+                let guard = AbortOnUnwind::new();
                 // SAFETY: the future owns the frame, which was not started; `room` has the type of the result.
                 let polled =
                     unsafe { Header::await_child(polling, frame, NonNull::new_unchecked(room.as_mut_ptr()).cast()) };
+                guard.defuse();
                 if polled == Polled::Gone {
-                    // SAFETY: the poll wrote the result.
-                    return conclude(polling, unsafe { room.assume_init() });
+                    // SAFETY: the frame was freed, so the overwritten owner is not dropped. The poll wrote the result.
+                    unsafe {
+                        ptr::write(&raw mut *self.stage, TaskStage::Over);
+                        return conclude(polling, room.assume_init());
+                    }
                 }
-                *self.stage = TaskStage::Started(Task::of_frame(frame));
+                // SAFETY: the frame passes on to the new owner, so the overwritten one is not dropped.
+                unsafe { ptr::write(&raw mut *self.stage, TaskStage::Started(Task::of_frame(frame))) };
                 if polled == Polled::Pending {
                     polling.waits();
                     polling.activity().awaits_around(self.site);
@@ -100,15 +107,8 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
                 }
                 frame
             }
-            TaskStage::Started(task) => {
-                let frame = task.frame();
-                *self.stage = TaskStage::Started(task);
-                frame
-            }
-            other => {
-                *self.stage = other;
-                return self.poll_foreign(cx);
-            }
+            TaskStage::Started(task) => task.frame(),
+            TaskStage::Foreign(_) | TaskStage::Over => return self.poll_foreign(cx),
         };
         // SAFETY: the future owns the frame, which was started.
         if !unsafe { Header::is_done(frame) || Header::end_held(polling.frame(), frame) } {
@@ -122,8 +122,9 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
             polling.activity().awaits_around(self.site);
             return Poll::Pending;
         }
-        // The frame is freed with the result.
-        mem::forget(mem::replace(&mut *self.stage, TaskStage::Over));
+        // The frame is freed with the result, so the overwritten owner is not dropped.
+        // SAFETY: the place is valid for a write.
+        unsafe { ptr::write(&raw mut *self.stage, TaskStage::Over) };
         // SAFETY: the frame is done, and the future owned it until here.
         conclude(polling, unsafe { Header::take_awaited(polling.frame(), frame) })
     }

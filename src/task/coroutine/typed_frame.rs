@@ -181,7 +181,6 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
 
     const VTABLE: &'static FrameVtable = &FrameVtable {
         poll: Self::poll,
-        poll_here: Self::poll_here,
         take: Self::take,
         free: Self::free,
         complete: X::COMPLETE,
@@ -309,104 +308,64 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
         }
     }
 
-    /// # Safety
-    ///
-    /// `header` is that of such a frame, which the caller may poll.
-    unsafe fn poll(header: NonNull<Header>) -> bool {
-        // SAFETY: the caller's promise.
-        let stage = unsafe { &raw mut (*header.cast::<Self>().as_ptr()).stage };
-        // SAFETY: the polling thread owns the stage.
-        if let FrameStage::Result(_) = unsafe { &*stage } {
-            // The frame waited for an orphan, or ended before it began.
-            return true;
-        }
-        let mut result = MaybeUninit::uninit();
-        // SAFETY: the polling thread owns the stage; `result` has room.
-        let done = unsafe { Self::advance(header, result.as_mut_ptr()) };
-        if done {
-            // SAFETY: `advance` emptied the stage and wrote the result.
-            unsafe { stage.write(FrameStage::Result(result.assume_init())) };
-        }
-        done
-    }
-
-    /// # Safety
-    ///
-    /// `header` is that of such a frame, which the caller may poll for the first time. It has no context of its own. `room` has
-    /// the type of the result.
-    unsafe fn poll_here(header: NonNull<Header>, room: NonNull<()>) -> Polled {
-        let (this, room) = (header.cast::<Self>(), room.cast::<Completion<T, E>>());
-        // SAFETY: the caller's promise. After `advance` returned `true`, the stage is empty.
-        unsafe {
-            if !Self::advance(header, room.as_ptr()) {
-                return Polled::Pending;
-            }
-            if !Header::is_alone(header) {
-                (&raw mut (*this.as_ptr()).stage).write(FrameStage::Result(room.read()));
-                return Polled::Done;
-            }
-            let guard = AbortOnUnwind::new();
-            Self::tail(header).drop_in_place();
-            drop(Self::memory(this));
-            guard.defuse();
-        }
-        Polled::Gone
-    }
-
-    /// Polls the future, or drops it if it is to stop. Returns `true` when the stage is empty and the result is in `room`.
+    /// Polls the future, or drops it if it is to stop.
     ///
     /// # Safety
     ///
-    /// `header` is that of such a frame, which has its future, and which the caller may poll. `room` is valid for a write.
-    #[inline]
-    unsafe fn advance(header: NonNull<Header>, room: *mut Completion<T, E>) -> bool {
+    /// `header` is that of such a frame, which the caller may poll. With a room, this is the first poll, the frame has no context of
+    /// its own, and the room has the type of the result.
+    unsafe fn poll(header: NonNull<Header>, room: Option<NonNull<()>>) -> Polled {
         // SAFETY: the caller's promise. The header is shared; the polling thread owns the stage.
         let (shared, stage) = unsafe { (header.as_ref(), &raw mut (*header.cast::<Self>().as_ptr()).stage) };
-        // SAFETY: the frame is alive while it is polled.
-        let waker = unsafe { frame::waker(header) };
-        let polled = Panic::catch(|| {
-            let mut completion = Completion::Stopped;
-            if !shared.is_stopped() {
-                // SAFETY: the polling thread owns the stage.
-                let future = match unsafe { &mut *stage } {
-                    // SAFETY: a frame does not move.
-                    FrameStage::Future(future) => unsafe { Pin::new_unchecked(future) },
-                    _ => return false,
-                };
-                // SAFETY: the caller polls the frame.
-                let polling = unsafe { Polling::new(header) };
-                polling.take_waits();
-                match future.poll(&mut core::task::Context::from_waker(&waker)) {
-                    Poll::Ready(Ok(value)) => completion = Completion::Value(value),
-                    Poll::Ready(Err(error)) => completion = Completion::Error(error),
-                    Poll::Pending if shared.is_stopped() => {}
-                    // A future that waits for other crates alone hears no stop: it is dropped here.
-                    Poll::Pending if !polling.take_waits() && strand::stops_here(polling) => {}
-                    Poll::Pending => return false,
+        // SAFETY: the polling thread owns the stage.
+        let FrameStage::Future(future) = (unsafe { &mut *stage }) else {
+            // The frame waited for an orphan, or ended before it began.
+            return Polled::Done;
+        };
+        let future = ptr::from_mut(future);
+        let mut own_room = MaybeUninit::<Completion<T, E>>::uninit();
+        let result = room.map_or(own_room.as_mut_ptr(), |room| room.cast().as_ptr());
+        // SAFETY: the result is the caller's room, or the one on this stack. The polling thread owns the future, which does not move.
+        let poll = || unsafe {
+            if shared.is_stopped() {
+                result.write(Completion::Stopped);
+                return true;
+            }
+            let (waker, polling) = (frame::waker(header), Polling::new(header));
+            polling.take_waits();
+            match Pin::new_unchecked(&mut *future).poll(&mut core::task::Context::from_waker(&waker)) {
+                Poll::Ready(Ok(value)) => result.write(Completion::Value(value)),
+                Poll::Ready(Err(error)) => result.write(Completion::Error(error)),
+                // A future that waits for other crates alone hears no stop: it is dropped here.
+                Poll::Pending if shared.is_stopped() || !polling.take_waits() && strand::stops_here(polling) => {
+                    result.write(Completion::Stopped);
                 }
+                Poll::Pending => return false,
             }
-            // The locals are dropped before the result is visible. If one of them panics, the result is dropped with it.
-            // SAFETY: the polling thread owns the stage.
-            unsafe { *stage = FrameStage::Empty };
-            // SAFETY: the caller's promise: `room` is valid for a write.
-            unsafe { room.write(completion) };
             true
-        });
-        match polled {
-            Ok(done) => done,
-            Err(payload) => {
-                // If the poll panicked, the future is still in the stage.
-                // SAFETY: the polling thread owns the stage.
-                let completion = match Panic::catch(|| unsafe { *stage = FrameStage::Empty }) {
-                    Ok(()) if Stopping::is(&payload) => Completion::Stopped,
-                    Ok(()) => Completion::Panicked(payload),
-                    Err(second) => Completion::Panicked(second),
-                };
-                // SAFETY: the caller's promise: `room` is valid for a write.
-                unsafe { room.write(completion) };
-                true
+        };
+        let failed = |payload| match Stopping::is(&payload) {
+            true => Completion::Stopped,
+            false => Completion::Panicked(payload),
+        };
+        // SAFETY: as above. The result is written before it is replaced, and the future is dropped once.
+        unsafe {
+            match Panic::catch(poll) {
+                Ok(false) => return Polled::Pending,
+                Ok(true) => {}
+                Err(payload) => result.write(failed(payload)),
             }
+            // The locals are dropped before the result is visible. If one of them panics, the result is dropped, too.
+            if let Err(payload) = Panic::catch(|| future.drop_in_place()) {
+                _ = Panic::catch(|| *result = failed(payload)).map_err(Panic::discard);
+            }
+            if room.is_some() && Header::is_alone(header) {
+                Self::free_empty(header);
+                return Polled::Gone;
+            }
+            stage.write(FrameStage::Result(result.read()));
         }
+        Polled::Done
     }
 
     /// # Safety
@@ -424,12 +383,25 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
             });
             stage.write(FrameStage::Empty);
             if free {
-                let guard = AbortOnUnwind::new();
-                Self::tail(header).drop_in_place();
-                drop(Self::memory(this));
-                guard.defuse();
+                Self::free_empty(header);
             }
         }
+    }
+
+    /// Frees a frame without a future or a result.
+    ///
+    /// # Safety
+    ///
+    /// The last reference was released. The frame has no context of its own.
+    #[inline(always)]
+    unsafe fn free_empty(header: NonNull<Header>) {
+        let guard = AbortOnUnwind::new();
+        // SAFETY: the caller's promise.
+        unsafe {
+            Self::tail(header).drop_in_place();
+            drop(Self::memory(header.cast()));
+        }
+        guard.defuse();
     }
 
     /// Takes the memory of a frame, which the drop of the result frees.

@@ -15,10 +15,10 @@ use crate::sender::current;
 /// How many frames are polled inside one another before a child is set aside.
 const NESTED_POLLS: u8 = 4;
 
-/// The outcome of a child's first poll.
+/// The outcome of a poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::task) enum Polled {
-    /// The child waits for something.
+    /// The frame waits for something.
     Pending,
     /// The result is in the frame.
     Done,
@@ -44,13 +44,12 @@ impl Header {
             inner.flags.set(Flag::Handled, true);
         }
         let nested = header.nested.get() + 1;
-        let poll = current::poll();
         // A child with its own context may have another home, so it is not polled here.
-        let Some(poll) = poll.filter(|_| nested != NESTED_POLLS && inner.vtable.adopt.is_none()) else {
+        if nested == NESTED_POLLS || inner.vtable.adopt.is_some() {
             // SAFETY: this thread polls the frame, and the caller promises that the child was not started.
             unsafe { Header::await_later(this, child) };
             return Polled::Pending;
-        };
+        }
         inner.nested.set(nested);
         inner.placement.set(header.placement.get());
         inner.tracker.set(header.tracker.get());
@@ -59,9 +58,11 @@ impl Header {
         // The child uses the context until it is done.
         let placement = polling.placement();
         placement.enter();
+        // SAFETY: this thread works for the frame, until the call returns.
+        let poll = unsafe { current::poll() };
         poll.change_frame(child.as_ptr().cast());
-        // SAFETY: this thread made the child busy. The caller promises the room. `poll_here` does not unwind.
-        let polled = unsafe { (inner.vtable.poll_here)(child, room) };
+        // SAFETY: this thread made the child busy. The caller promises the room. `poll` does not unwind.
+        let polled = unsafe { (inner.vtable.poll)(child, Some(room)) };
         poll.change_frame(this.as_ptr().cast());
         if polled == Polled::Gone {
             placement.exit();
@@ -96,11 +97,8 @@ impl Header {
     #[inline]
     pub(in crate::task) unsafe fn is_alone(this: NonNull<Header>) -> bool {
         let header = header_of(this);
-        header.pending.get().is_zero()
-            && header.child.get().is_null()
-            && header.awaited.get().is_null()
-            && header.state.is_private()
-            && !header.has_blocks()
+        // A frame without awaits has set no children aside.
+        header.pending.get().is_zero() && header.state.is_private() && !has_left(header)
     }
 
     /// Ends the first poll of a child that waits, or that other threads know. The end of the child wakes the parent.

@@ -12,7 +12,7 @@ use core::ptr::NonNull;
 use super::aside::{publish, publish_child};
 use super::finish::{finish, suspend};
 use super::flags::Flag;
-use super::{FrameSuccessor, Header, Tracker, header_of};
+use super::{FrameSuccessor, Header, Polled, Tracker, header_of};
 use crate::sender::current::{self, Poll};
 use crate::{Job, Transfer};
 
@@ -71,11 +71,11 @@ unsafe fn poll_frame(frame: NonNull<Header>) -> bool {
         if let Some(hooks) = super::PollHooks::get() {
             let tracker = Header::tracker(frame);
             (hooks.polled)(tracker);
-            let done = (header_of(frame).vtable.poll)(frame);
+            let polled = (header_of(frame).vtable.poll)(frame, None);
             (hooks.suspended)(tracker);
-            return done;
+            return polled != Polled::Pending;
         }
-        (header_of(frame).vtable.poll)(frame)
+        (header_of(frame).vtable.poll)(frame, None) != Polled::Pending
     }
 }
 

@@ -11,11 +11,11 @@ type Adopt = unsafe fn(NonNull<Header>, NonNull<Placement>) -> NonNull<Placement
 
 /// The type-erased part of a frame.
 pub(in crate::task) struct FrameVtable {
-    /// Polls the future, or drops it if the frame is to stop. Returns `true` once the future was dropped for a result.
-    pub(in crate::task) poll: unsafe fn(NonNull<Header>) -> bool,
-    /// Polls a child for the first time, on the stack of its parent. A child that is done, and known to no other thread,
-    /// moves its result to the pointer and is freed.
-    pub(in crate::task) poll_here: unsafe fn(NonNull<Header>, NonNull<()>) -> Polled,
+    /// Polls the future, or drops it if the frame is to stop.
+    ///
+    /// The first poll of a child on the stack of its parent has a room for the result. A child that is done then, and known to no
+    /// other thread, moves its result there and is freed.
+    pub(in crate::task) poll: unsafe fn(NonNull<Header>, Option<NonNull<()>>) -> Polled,
     /// Moves the result to the pointer. Frees the memory if the flag is set.
     pub(in crate::task) take: unsafe fn(NonNull<Header>, NonNull<()>, bool),
     /// Drops the future or the result, and frees the memory.

@@ -6,6 +6,7 @@ use core::task::{RawWaker, RawWakerVTable, Waker};
 
 use super::Header;
 use super::state::Holding;
+use crate::sender::current;
 
 /// Creates the waker of a frame for one poll. It holds no reference; a clone of it does.
 ///
@@ -22,8 +23,15 @@ pub(in crate::task) unsafe fn waker(frame: NonNull<Header>) -> ManuallyDrop<Wake
 /// crate: code may have kept it, and may poll with it anywhere.
 #[inline]
 pub(in crate::task) fn frame_of(waker: &Waker) -> Option<NonNull<Header>> {
-    let frame = NonNull::new(waker.data().cast::<Header>().cast_mut())?;
-    (ptr::eq(waker.vtable(), &WAKER) && Header::is_current(frame)).then_some(frame)
+    let frame = waker.data().cast::<Header>().cast_mut();
+    if !ptr::eq(waker.vtable(), &WAKER) || !ptr::eq(current::frame(), waker.data()) {
+        return None;
+    }
+    // SAFETY: the data of a waker with this table is a frame. The compiler does not see this of the data below.
+    unsafe {
+        core::hint::assert_unchecked(!frame.is_null());
+        Some(NonNull::new_unchecked(frame))
+    }
 }
 
 static WAKER: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, drop);
