@@ -97,7 +97,22 @@ impl Header {
         }
     }
 
-    /// Releases a reference that [`hold`](super::Polling::hold) added. The frame may be freed when this returns.
+    /// Adds a reference. The polling thread notes it, and the end of the poll applies it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`count`](Header::count).
+    #[inline]
+    pub(super) unsafe fn hold(this: NonNull<Header>) {
+        if Header::is_current(this) {
+            header_of(this).add_pending(0, 1);
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { Header::count(this) };
+        }
+    }
+
+    /// Releases a reference. The polling thread notes the release. The frame may be freed when this returns.
     ///
     /// # Safety
     ///

@@ -154,8 +154,7 @@ impl FrameState {
     /// Adds a reference. The caller holds one, or polls the frame.
     pub(super) fn add_reference(&self) {
         let state = self.0.fetch_add(REFERENCE, Relaxed);
-        // The quotient is signed: awaits below zero borrow from the references for a moment.
-        refuse(state.cast_signed() / REFERENCE.cast_signed() > MANY.cast_signed());
+        refuse(has_many_references(state));
     }
 
     /// Releases a reference. Returns `true` for the last one of a frame that is done: the caller frees it.
@@ -235,7 +234,7 @@ impl FrameState {
         loop {
             let notified = state & NOTIFIED != 0;
             let counted = state.wrapping_add(pending);
-            refuse(counted % REFERENCE / AWAIT > MANY);
+            refuse(has_many(counted));
             let next = if notified { counted & !NOTIFIED } else { counted & !BUSY };
             match self.0.compare_exchange_weak(state, next, AcqRel, Relaxed) {
                 Err(now) => state = now,
@@ -247,7 +246,10 @@ impl FrameState {
     /// Applies changes of the counts during a poll. The end of the poll draws the conclusions.
     #[cold]
     pub(super) fn apply(&self, pending: PendingCounts) {
-        self.0.fetch_add(pending.word(), AcqRel);
+        let pending = pending.word();
+        refuse(has_many_references(
+            self.0.fetch_add(pending, AcqRel).wrapping_add(pending),
+        ));
     }
 
     /// Ends a poll after which the caller queues the frame. It stays busy, and its next poll serves all wakes so far.
@@ -258,7 +260,7 @@ impl FrameState {
         // A wake that this load misses is seen at the end of the next poll. So without a change nothing is written.
         while pending != 0 || state & NOTIFIED != 0 {
             let counted = state.wrapping_add(pending);
-            refuse(counted % REFERENCE / AWAIT > MANY);
+            refuse(has_many(counted));
             match (self.0).compare_exchange_weak(state, counted & !NOTIFIED, AcqRel, Relaxed) {
                 Err(now) => state = now,
                 Ok(_) => return,
@@ -304,6 +306,19 @@ impl FrameState {
             }
         }
     }
+}
+
+/// Returns whether there are too many references. While the frame is busy, either count may be below zero, and awaits below zero
+/// borrow from the references.
+#[inline]
+fn has_many_references(state: usize) -> bool {
+    state.cast_signed() / REFERENCE.cast_signed() > MANY.cast_signed()
+}
+
+/// Returns whether a count is about to overflow. All pending changes are applied, so neither count is below zero.
+#[inline]
+fn has_many(state: usize) -> bool {
+    state / REFERENCE > MANY || state % REFERENCE / AWAIT > MANY
 }
 
 /// Aborts when a count is about to overflow, as the reference counts of the standard library do.

@@ -41,7 +41,7 @@ static WAKER: RawWakerVTable = RawWakerVTable::new(clone, wake, wake_by_ref, dro
 /// The data is a frame. The caller holds a reference to it, or polls it. This holds for all functions of the table.
 unsafe fn clone(data: *const ()) -> RawWaker {
     // SAFETY: the frame is alive, by that reference or poll.
-    unsafe { Header::count(frame(data)) };
+    unsafe { Header::hold(frame(data)) };
     RawWaker::new(data, &WAKER)
 }
 
@@ -66,7 +66,7 @@ unsafe fn wake_by_ref(data: *const ()) {
 /// As for [`clone`]; the reference is released.
 unsafe fn drop(data: *const ()) {
     // SAFETY: the caller holds the reference. A frame with a waker was started.
-    unsafe { Header::release_started(frame(data)) };
+    unsafe { Header::unhold(frame(data)) };
 }
 
 /// # Safety
