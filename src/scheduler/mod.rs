@@ -50,7 +50,7 @@ pub(crate) use run_loop::{Driver, RunUntil};
 #[cfg(feature = "std")]
 pub use run_loop::{RunLoop, RunLoopSchedule, RunLoopScheduler};
 #[cfg(feature = "std")]
-pub use thread_pool::{BuildError, PoolSchedule, PoolScheduler, ThreadPool, ThreadPoolBuilder};
+pub use thread_pool::{BuildError, PoolSchedule, PoolScheduler, Reactor, ThreadPool, ThreadPoolBuilder};
 #[cfg(feature = "std")]
 pub(crate) use timer::{GlobalTimer, TimerOperation, When};
 #[cfg(feature = "std")]

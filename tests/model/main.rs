@@ -25,6 +25,7 @@ mod injector;
 mod inside;
 mod memory;
 mod priority;
+mod reactor;
 mod relay;
 mod ring;
 mod run_loop;

@@ -17,4 +17,5 @@ mod thread_pool_children;
 mod thread_pool_end;
 mod thread_pool_global;
 mod thread_pool_priorities;
+mod thread_pool_reactor;
 mod timer;

@@ -13,6 +13,7 @@ use super::barrier;
 use super::blocking::{self, BlockingConfig};
 use super::idle::MAX_WORKERS;
 use super::pool::ThreadPool;
+use super::reactor::Reactor;
 use super::shared::{self, PoolShared};
 use super::spare::{self, SpareConfig};
 use super::worker::Worker;
@@ -46,11 +47,12 @@ pub struct ThreadPoolBuilder {
     membarrier: bool,
 }
 
-/// The user's functions for each thread of a pool.
+/// The user's functions for each thread of a pool, and what a thread waits in.
 #[derive(Clone)]
 pub(super) struct ThreadHooks {
     on_start: Arc<dyn Fn(usize) + Send + Sync>,
     around: Arc<Around>,
+    pub(super) reactor: Option<Arc<dyn Reactor>>,
 }
 
 /// A function that calls its second argument, the run of a thread.
@@ -90,6 +92,7 @@ impl ThreadPoolBuilder {
             hooks: ThreadHooks {
                 on_start: Arc::new(|_| ()),
                 around: Arc::new(|_, run| run()),
+                reactor: None,
             },
             pin_to_cores: false,
             spare_threads: spare::MOST,
@@ -161,6 +164,14 @@ impl ThreadPoolBuilder {
     /// thread for which it panics, or makes no call, works nevertheless.
     pub fn around(mut self, around: impl Fn(usize, &mut dyn FnMut()) + Send + Sync + 'static) -> Self {
         self.hooks.around = Arc::new(around);
+        self
+    }
+
+    /// Sets a source of events, which an idle worker waits for. The default is none: idle workers sleep.
+    ///
+    /// One worker at a time waits there, and runs the jobs that its events have made ready. See [`Reactor`].
+    pub fn reactor(mut self, reactor: impl Reactor) -> Self {
+        self.hooks.reactor = Some(Arc::new(reactor));
         self
     }
 
@@ -349,7 +360,7 @@ fn work(shared: &'static PoolShared, index: usize, gate: &Gate, hooks: &ThreadHo
     let on_start = |payload| BuildError::OnStart { index, payload };
     let (ran, wrapped) = hooks.wrap(index, || {
         if let GateVerdict::Work(generation) = gate.report(hooks.start(index).map_err(on_start)) {
-            Worker::new(shared, generation, index).run();
+            Worker::new(shared, generation, index, hooks.reactor.clone()).run();
             shared::part(shared, generation);
         }
     });

@@ -22,6 +22,7 @@
 //! | `child_queue.rs` | the children of tasks that were spawned on a seat |
 //! | `biased.rs`, `barrier.rs` | the lock of these, which is free for the occupant of the seat |
 //! | `injector.rs` | the queues of all workers, one for each priority |
+//! | `reactor.rs` | what one sleeping worker waits in: the user's source of events |
 //! | `idle/` | which threads search and sleep, and which has which seat |
 //! | `model.rs` | access for the models in `tests/model/` |
 
@@ -42,6 +43,7 @@ mod party;
 mod pick;
 mod pool;
 mod push;
+mod reactor;
 mod ring;
 mod schedule;
 mod scope;
@@ -61,6 +63,7 @@ pub use join::join;
 pub(crate) use party::Party;
 pub use pool::ThreadPool;
 pub(super) use pool::forward;
+pub use reactor::Reactor;
 pub(super) use schedule::raise_forwarded;
 pub use schedule::{PoolSchedule, PoolScheduler};
 pub use scope::{Scope, scope};

@@ -15,6 +15,7 @@ use super::idle::SleepKind;
 use super::injector::Levels;
 use super::join::Latch;
 use super::pool::forward;
+use super::reactor::Reactor;
 use super::ring::Ring;
 use super::schedule::PoolScheduler;
 use super::seat::ThreadRecord;
@@ -287,7 +288,14 @@ impl PoolModel {
     /// Creates a worker for the calling thread, with a seat.
     pub fn worker(self, index: usize) -> ModelWorker {
         ModelWorker {
-            worker: Box::new(Worker::new(self.shared, self.generation, index)),
+            worker: Box::new(Worker::new(self.shared, self.generation, index, None)),
+        }
+    }
+
+    /// Creates a worker for the calling thread, with a seat and a reactor.
+    pub fn worker_with(self, index: usize, reactor: Arc<dyn Reactor>) -> ModelWorker {
+        ModelWorker {
+            worker: Box::new(Worker::new(self.shared, self.generation, index, Some(reactor))),
         }
     }
 
@@ -303,6 +311,7 @@ impl PoolModel {
                 self.generation,
                 record,
                 self.shared.seats.len(),
+                None,
             )),
         }
     }

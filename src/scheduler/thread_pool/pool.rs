@@ -287,6 +287,10 @@ impl Drop for ThreadPool {
         match Worker::current() {
             // A blocking closure cannot wait for its own end either.
             _ if blocking::is_here(shared, generation) => return shared.idle.0.close(&shared.seats),
+            // Nor can an event of the pool's own reactor.
+            _ if Worker::attending().is_some_and(|worker| worker.works_for(shared, generation)) => {
+                return shared.idle.0.close(&shared.seats);
+            }
             // A thread cannot wait for its own end. The threads end on their own.
             Some(worker) if worker.works_for(shared, generation) => return shared.idle.0.close(&shared.seats),
             // The remaining jobs may need the other pool, so this worker's seat there is passed on meanwhile.

@@ -121,7 +121,9 @@ impl Seated<'_> {
     }
 
     pub(super) fn search(self) -> Option<Item> {
-        for round in 0..ROUNDS {
+        // Work comes from the reactor as well, so a short look at the queues suffices.
+        let first = if self.worker.reactor.is_some() { ROUNDS - 1 } else { 0 };
+        for round in first..ROUNDS {
             let item = if self.shared().injector.occupied().is_empty() {
                 self.steal()
             } else {
@@ -130,6 +132,9 @@ impl Seated<'_> {
             let patient = round + 1 >= YIELDING_ROUNDS;
             if let Some(item) = item.or_else(|| if patient { self.steal_from_slot() } else { None }) {
                 return Some(item);
+            }
+            if first != 0 {
+                break;
             }
             // In `loom`, a yield waits until all other threads are stuck, and so hides the schedules of interest.
             if cfg!(loom) {
@@ -175,6 +180,7 @@ impl Seated<'_> {
         if shared.has_work_at_rest(nap.is_none()) || rest == SleepKind::Last && !shared.end() {
             return idle.get_up(seat, record);
         }
+        let mut attendance = if nap.is_none() { self.worker.attend() } else { None };
         loop {
             // In this order: if the flag was set for a new occupant of the seat, the record already says so.
             let woken = seat.woken.load(Acquire);
@@ -186,13 +192,13 @@ impl Seated<'_> {
                 park(nap);
                 return idle.get_up(seat, record);
             }
-            if idle.watches(seat) {
-                park(Some(WATCH));
-                if self.finds_neglected_slot() {
-                    return idle.get_up(seat, record);
-                }
-            } else {
-                park(None);
+            let limit = idle.watches(seat).then_some(WATCH);
+            match &mut attendance {
+                Some(attendance) => attendance.wait(limit),
+                None => park(limit),
+            }
+            if limit.is_some() && self.finds_neglected_slot() {
+                return idle.get_up(seat, record);
             }
         }
     }

@@ -24,12 +24,15 @@
 //! calls the owner's functions of its [`Ring`] and its [`ChildQueue`]. So these have one owner at a time, and the lock
 //! orders one owner after the other.
 
-use core::ptr;
+use core::{mem, ptr};
+use std::sync::Arc;
 
 use super::child_queue::ChildQueue;
 use super::entry::Item;
 use super::idle::MAX_WORKERS;
+use super::reactor::Reactor;
 use super::ring::Ring;
+use crate::Panic;
 use crate::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
@@ -107,8 +110,16 @@ pub(super) struct ThreadRecord {
     /// the seat. Written under the lock of [`Idle`](super::idle::Idle), with release. Pairs with the acquire loads of
     /// the thread itself after it was parked: no other thread changes it while the thread runs.
     seat: AtomicUsize,
-    /// The thread's handle. Written by the thread itself before it first loads `seat`.
-    thread: Mutex<Option<thread::Thread>>,
+    /// How to wake the thread. Written by the thread itself.
+    parked: Mutex<Parked>,
+}
+
+/// How another thread wakes a thread of a pool.
+struct Parked {
+    /// The thread's handle. Set before the thread first loads `seat`.
+    thread: Option<thread::Thread>,
+    /// The reactor that the sleeping thread attends: see `reactor.rs`.
+    reactor: Option<Arc<dyn Reactor>>,
 }
 
 /// A flag above all seat numbers.
@@ -119,20 +130,38 @@ impl ThreadRecord {
     pub(super) fn new() -> Self {
         ThreadRecord {
             seat: AtomicUsize::new(0),
-            thread: Mutex::new(None),
+            parked: Mutex::new(Parked {
+                thread: None,
+                reactor: None,
+            }),
         }
     }
 
     /// Makes this the record of the calling thread.
     pub(super) fn occupy(&self) {
-        *lock(&self.thread) = Some(thread::current());
+        lock(&self.parked).thread = Some(thread::current());
     }
 
     /// Unparks the thread, or makes its next parking return at once.
     pub(super) fn unpark(&self) {
-        if let Some(thread) = lock(&self.thread).as_ref() {
-            thread.unpark();
+        let reactor = {
+            let parked = lock(&self.parked);
+            if let Some(thread) = &parked.thread {
+                thread.unpark();
+            }
+            parked.reactor.clone()
+        };
+        if let Some(reactor) = reactor {
+            // User code, whose panic must not reach the job that was queued.
+            mem::forget(Panic::catch(|| reactor.interrupt()));
+            mem::forget(Panic::catch(|| drop(reactor)));
         }
+    }
+
+    /// Sets the reactor that the calling thread attends.
+    pub(super) fn set_reactor(&self, reactor: Option<Arc<dyn Reactor>>) {
+        let before = mem::replace(&mut lock(&self.parked).reactor, reactor);
+        drop(before);
     }
 
     /// Returns the index of the thread's seat.

@@ -15,6 +15,7 @@ use super::blocking::Blocking;
 use super::entry::{Entry, EntryPlace, Item, OwnedEntry};
 use super::idle::Idle;
 use super::injector::{Injector, Levels};
+use super::reactor::Vacancy;
 use super::ring::Line;
 use super::seat::Seat;
 use super::spare::{SpareConfig, Spares};
@@ -33,6 +34,8 @@ pub(super) struct PoolShared {
     pub(super) idle: Line<Idle>,
     pub(super) spares: Spares,
     pub(super) blocking: Blocking,
+    /// Whether a worker may attend the reactor: see `reactor.rs`.
+    pub(super) vacancy: Vacancy,
     /// Whether pushes of children use the light barrier, and a worker that goes to rest the heavy one: see
     /// `barrier.rs`. Written before a generation begins, relaxed; the injector's lock publishes it.
     light: AtomicBool,
@@ -56,6 +59,7 @@ impl PoolShared {
             idle: Line(Idle::new(workers)),
             spares: Spares::new(),
             blocking: Blocking::new(),
+            vacancy: Vacancy::new(),
             light: AtomicBool::new(false),
             present: AtomicUsize::new(0),
             ended: AtomicU32::new(0),
@@ -73,6 +77,7 @@ impl PoolShared {
             seat.children.open(light);
         }
         self.light.store(light, Relaxed);
+        self.vacancy.open();
         self.spares.open(start.clone());
         self.present.store(self.seats.len(), SeqCst);
         *lock(&self.awaited_by) = None;

@@ -147,7 +147,7 @@ fn work(
 ) {
     run_inside(hooks, index, || {
         shared.idle.0.arrive();
-        Worker::spare(shared, generation, record, index).run();
+        Worker::spare(shared, generation, record, index, hooks.reactor.clone()).run();
         shared::part(shared, generation);
     });
 }

@@ -20,9 +20,11 @@
 
 use core::cell::Cell;
 use core::ptr;
+use std::sync::Arc;
 
 use super::entry::Item;
 use super::pick::Turns;
+use super::reactor::Reactor;
 use super::schedule::PoolScheduler;
 use super::search::Idled;
 use super::seat::{Seat, ThreadRecord};
@@ -36,6 +38,9 @@ per_thread! {
     /// The worker of this thread, or null.
     static CURRENT: Cell<*const Worker> = Cell::new(ptr::null());
 }
+
+/// A busy worker looks for events of the reactor after so many jobs.
+const EVENTS_EVERY: u32 = 64;
 
 /// A thread of a pool. Only the thread itself accesses this.
 pub(crate) struct Worker {
@@ -58,6 +63,8 @@ pub(crate) struct Worker {
     pub(super) thefts: Thefts,
     /// Whether the thread drives a run loop. Work that completes now completes on that loop, not on the pool.
     away: Cell<bool>,
+    /// What the thread waits in while it sleeps, if no other worker does: see `reactor.rs`.
+    pub(super) reactor: Option<Arc<dyn Reactor>>,
 }
 
 /// Proof that a worker has a seat. Grants the operations of a queue's owner.
@@ -71,8 +78,13 @@ pub(super) struct Seated<'a> {
 
 impl Worker {
     /// Creates the worker of a thread that starts with a seat.
-    pub(super) fn new(shared: &'static PoolShared, generation: u32, index: usize) -> Self {
-        let worker = Worker::spare(shared, generation, &shared.seats[index].first, index);
+    pub(super) fn new(
+        shared: &'static PoolShared,
+        generation: u32,
+        index: usize,
+        reactor: Option<Arc<dyn Reactor>>,
+    ) -> Self {
+        let worker = Worker::spare(shared, generation, &shared.seats[index].first, index, reactor);
         worker.sit_down(index);
         worker
     }
@@ -83,6 +95,7 @@ impl Worker {
         generation: u32,
         record: &'static ThreadRecord,
         number: usize,
+        reactor: Option<Arc<dyn Reactor>>,
     ) -> Self {
         Worker {
             shared,
@@ -96,6 +109,7 @@ impl Worker {
             random: Cell::new((number as u32).wrapping_mul(0x9E37_79B9) | 1),
             thefts: Thefts::default(),
             away: Cell::new(false),
+            reactor,
         }
     }
 
@@ -174,9 +188,16 @@ impl Worker {
     /// Runs jobs until the pool ends.
     pub(super) fn run(&self) {
         self.enter(|| {
+            let mut jobs = 0_u32;
             while let Some(item) = self.next() {
                 // SAFETY: `next` took the item out of a queue, and it runs once.
                 unsafe { item.run(self.index()) };
+                if self.reactor.is_some() {
+                    jobs = jobs.wrapping_add(1);
+                    if jobs.is_multiple_of(EVENTS_EVERY) {
+                        self.poll_events();
+                    }
+                }
             }
         });
     }
@@ -187,6 +208,14 @@ impl Worker {
         CURRENT.with(|current| current.set(self));
         body();
         CURRENT.with(|current| current.set(ptr::null()));
+    }
+
+    /// Makes the calling thread, which is asleep as this worker, foreign to the pool while `body` runs. `body` does not unwind.
+    pub(super) fn leave<T>(&self, body: impl FnOnce() -> T) -> T {
+        CURRENT.with(|current| current.set(ptr::null()));
+        let result = body();
+        CURRENT.with(|current| current.set(self));
+        result
     }
 
     /// Runs a job of the pool on the stack of a wait.

@@ -53,10 +53,12 @@
 mod seating;
 mod sleepers;
 
+use core::ptr;
 use std::collections::VecDeque;
 use std::vec::Vec;
 
 use super::seat::{Seat, ThreadRecord};
+use super::worker::Worker;
 use crate::sync::atomic::{
     AtomicBool, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
@@ -190,11 +192,25 @@ impl Idle {
             if !self.wants_waking() {
                 return;
             }
-            self.rouse_one(&mut sleepers, seats)
+            match self.rouse_attending(&mut sleepers, seats) {
+                None => self.rouse_one(&mut sleepers, seats),
+                attending => attending,
+            }
         };
         if let Some(thread) = woken {
             thread.unpark();
         }
+    }
+
+    /// Makes the calling thread a searcher if it sleeps and an event of its reactor has queued a job: it is awake already.
+    fn rouse_attending(&self, sleepers: &mut Sleepers, seats: &[Seat]) -> Option<&'static ThreadRecord> {
+        let worker = Worker::attending().filter(|worker| ptr::eq(&worker.shared.idle.0, self))?;
+        // Under the lock, so the thread keeps the seat, if it has not lost it.
+        let seat = &seats[worker.record.seat()?];
+        sleepers.unlist(seat).then(|| {
+            self.rouse(sleepers, seat);
+            worker.record
+        })
     }
 
     /// Takes a seat off the list and makes its occupant a searcher. A held seat passes to a spare thread, if one is

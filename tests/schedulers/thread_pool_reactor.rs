@@ -1,0 +1,255 @@
+//! The reactor of a `ThreadPool`: what an idle worker waits in.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::mpsc;
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use crate::common::*;
+use bowline::prelude::*;
+use bowline::scheduler::{Reactor, ThreadPool};
+
+/// A reactor whose events are closures, called by the thread that waits.
+#[derive(Default)]
+struct Events {
+    state: Mutex<State>,
+    changed: Condvar,
+    inside: AtomicUsize,
+    waits: AtomicUsize,
+    looks: AtomicUsize,
+}
+
+#[derive(Default)]
+struct State {
+    interrupted: bool,
+    due: Vec<Box<dyn FnOnce() + Send>>,
+}
+
+impl Events {
+    fn post(&self, event: impl FnOnce() + Send + 'static) {
+        lock(&self.state).due.push(Box::new(event));
+        self.changed.notify_all();
+    }
+
+    /// Waits until a worker is in `wait`.
+    fn until_attended(&self) {
+        while self.inside.load(SeqCst) == 0 {
+            thread::yield_now();
+        }
+    }
+}
+
+impl Reactor for Events {
+    fn wait(&self, limit: Option<Duration>) {
+        assert_eq!(self.inside.fetch_add(1, SeqCst), 0, "one worker at a time");
+        let counter = if limit == Some(Duration::ZERO) {
+            &self.looks
+        } else {
+            &self.waits
+        };
+        counter.fetch_add(1, SeqCst);
+        let quiet = |state: &mut State| !state.interrupted && state.due.is_empty();
+        let limit = limit.unwrap_or(Duration::MAX);
+        let waited = self.changed.wait_timeout_while(lock(&self.state), limit, quiet);
+        let mut state = waited.unwrap().0;
+        state.interrupted = false;
+        let due = std::mem::take(&mut state.due);
+        drop(state);
+        due.into_iter().for_each(|event| event());
+        self.inside.fetch_sub(1, SeqCst);
+    }
+
+    fn interrupt(&self) {
+        lock(&self.state).interrupted = true;
+        self.changed.notify_all();
+    }
+}
+
+fn pool_with(threads: usize) -> (ThreadPool, Arc<Events>) {
+    let events = Arc::new(Events::default());
+    let pool = ThreadPool::builder().threads(threads).reactor(events.clone()).build();
+    (pool.unwrap(), events)
+}
+
+/// Runs a task that an event wakes. Returns the names of the threads that called the event and resumed the task.
+fn woken_by_an_event(pool: &ThreadPool, events: &Arc<Events>) -> (String, String) {
+    let (send, receive) = mpsc::channel();
+    let (mut posted, here) = (false, events.clone());
+    let fired = Arc::new(AtomicBool::new(false));
+    let task = Task::new(poll_fn(move |context| {
+        if fired.load(SeqCst) {
+            return Poll::Ready(name());
+        }
+        if !std::mem::replace(&mut posted, true) {
+            let (waker, send, fired): (Waker, _, _) = (context.waker().clone(), send.clone(), fired.clone());
+            here.post(move || {
+                fired.store(true, SeqCst);
+                send.send(name()).unwrap();
+                waker.wake();
+            });
+        }
+        Poll::Pending
+    }));
+    let resumed = sync_wait(starts_on(pool.scheduler(), task)).unwrap();
+    (receive.recv().unwrap(), resumed)
+}
+
+fn name() -> String {
+    thread::current().name().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn a_worker_calls_the_events_and_runs_what_they_wake() {
+    let (pool, events) = pool_with(1);
+    for _ in 0..100 {
+        let (called, resumed) = woken_by_an_event(&pool, &events);
+        assert_eq!((called.as_str(), resumed.as_str()), ("bowline-0", "bowline-0"));
+    }
+}
+
+#[test]
+fn a_job_from_elsewhere_interrupts_the_wait() {
+    for threads in [1, 2, 3] {
+        let (pool, events) = pool_with(threads);
+        for n in 0..200 {
+            if n % 2 == 0 {
+                events.until_attended();
+            }
+            assert_eq!(sync_wait(pool.scheduler().schedule().then(move |()| n)).unwrap(), n);
+        }
+        drop(pool);
+        assert_eq!(events.inside.load(SeqCst), 0);
+    }
+}
+
+#[test]
+fn one_worker_at_a_time_waits_under_load() {
+    let (pool, events) = pool_with(3);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    woken_by_an_event(&pool, &events);
+                }
+            });
+        }
+    });
+    drop(pool);
+    assert_eq!(events.inside.load(SeqCst), 0);
+}
+
+#[test]
+fn a_busy_worker_looks_for_events() {
+    let (pool, events) = pool_with(1);
+    let called = Arc::new(AtomicBool::new(false));
+    events.until_attended();
+    let (seen, post) = (called.clone(), events.clone());
+    let work = Task::new(async move {
+        // From here on the worker has a job at all times.
+        post.post(move || seen.store(true, SeqCst));
+        let mut rounds = 0;
+        while !called.load(SeqCst) {
+            task::yield_now().await;
+            rounds += 1;
+        }
+        rounds
+    });
+    let rounds = sync_wait(starts_on(pool.scheduler(), work)).unwrap();
+    assert!(rounds > 0 && rounds <= 130, "{rounds}");
+    assert!(events.looks.load(SeqCst) > 0);
+}
+
+#[test]
+fn an_event_counts_as_no_thread_of_the_pool() {
+    let (pool, events) = pool_with(1);
+    let pool = Arc::new(pool);
+    let (send, receive) = mpsc::channel();
+    let here = pool.clone();
+    events.post(move || send.send(here.worker_index()).unwrap());
+    assert_eq!(receive.recv().unwrap(), None);
+}
+
+#[test]
+fn a_thread_that_comes_out_of_a_wait_takes_the_seat_of_the_one_that_waits() {
+    let (pool, events) = pool_with(1);
+    for _ in 0..50 {
+        // The spare thread runs the inner job, and then waits for events on the seat.
+        let sum = pool.install(|| {
+            let inner = sync_wait(starts_on(pool.scheduler(), just(1))).unwrap();
+            let (a, b) = bowline::join(|| inner, || 2);
+            a + b
+        });
+        assert_eq!(sum, 3);
+        woken_by_an_event(&pool, &events);
+    }
+}
+
+#[test]
+fn a_pool_may_be_dropped_by_an_event() {
+    let (pool, events) = pool_with(2);
+    let (send, receive) = mpsc::channel();
+    events.post(move || {
+        drop(pool);
+        send.send(()).unwrap();
+    });
+    receive.recv().unwrap();
+    // The threads end on their own, and with them the last use of the reactor.
+    while Arc::strong_count(&events) > 1 {
+        thread::yield_now();
+    }
+}
+
+/// A reactor that panics.
+#[derive(Default)]
+struct Broken {
+    waits: AtomicUsize,
+    interrupts: AtomicUsize,
+}
+
+impl Reactor for Broken {
+    fn wait(&self, _: Option<Duration>) {
+        self.waits.fetch_add(1, SeqCst);
+        quiet_panic();
+    }
+
+    fn interrupt(&self) {
+        self.interrupts.fetch_add(1, SeqCst);
+        quiet_panic();
+    }
+}
+
+#[test]
+fn workers_sleep_without_a_reactor_that_panics() {
+    let reactor = Arc::new(Broken::default());
+    let pool = ThreadPool::builder()
+        .threads(2)
+        .reactor(reactor.clone())
+        .build()
+        .unwrap();
+    for n in 0..100 {
+        assert_eq!(sync_wait(pool.scheduler().schedule().then(move |()| n)).unwrap(), n);
+    }
+    drop(pool);
+    assert_eq!(reactor.waits.load(SeqCst), 1);
+}
+
+/// A reactor that returns at once.
+struct Restless;
+
+impl Reactor for Restless {
+    fn wait(&self, _: Option<Duration>) {
+        thread::yield_now();
+    }
+
+    fn interrupt(&self) {}
+}
+
+#[test]
+fn a_wait_may_return_early() {
+    let pool = ThreadPool::builder().threads(2).reactor(Restless).build().unwrap();
+    for n in 0..100 {
+        assert_eq!(sync_wait(pool.scheduler().schedule().then(move |()| n)).unwrap(), n);
+    }
+}
