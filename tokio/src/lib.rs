@@ -28,7 +28,8 @@
 //! |---|---|
 //! | run a program's `main` as a task on tokio's threads | [`#[bowline_tokio::main]`](macro@main), or [`block_on`] |
 //! | run tasks on the threads of a runtime that exists | [`TokioScheduler`] |
-//! | use tokio's sockets and timers on a pool of bowline's | [`pool()`], or [`inside`] |
+//! | use tokio's sockets and timers on a pool of bowline's | [`IoPool`] |
+//! | use those of a runtime that exists on a pool of bowline's | [`pool()`], or [`inside`] |
 //! | connect tokio's cancellation with bowline's | `StopFollowing` and `with_cancellation_token`, of the feature `cancellation-token` |
 //! | run hyper's connections and timers | `GroupExecutor`, `DetachedExecutor` and `HyperTimer`, of the feature `hyper` |
 //!
@@ -39,6 +40,7 @@
 
 #![forbid(unsafe_code)]
 
+mod io_pool;
 mod main_function;
 mod pool;
 mod scheduler;
@@ -78,6 +80,7 @@ pub use self::hyper::{DetachedExecutor, GroupExecutor, HyperTimer};
 pub use bowline_macros::tokio_main as main;
 #[cfg(feature = "cancellation-token")]
 pub use cancellation::{StopFollowing, with_cancellation_token};
+pub use io_pool::IoPool;
 pub use main_function::{Main, block_on};
 pub use pool::{inside, pool};
 pub use scheduler::TokioScheduler;

@@ -8,6 +8,7 @@ mod blocking;
 mod cancellation;
 #[cfg(feature = "hyper")]
 mod hyper;
+mod io_pool;
 #[cfg(feature = "macros")]
 mod main_attribute;
 mod places;

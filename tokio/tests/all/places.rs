@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bowline::prelude::*;
 use bowline::scheduler::{PoolScheduler, ThreadPool};
-use bowline_tokio::TokioScheduler;
+use bowline_tokio::{IoPool, TokioScheduler};
 use tokio::runtime::Handle;
 
 use crate::common::*;
@@ -153,6 +153,16 @@ fn in_a_task_on_a_pool_inside_a_runtime() {
         let runtime = multi_thread(1);
         let names = ThreadPool::builder().threads(2).names(|n| format!("mine-{n}"));
         let pool = bowline_tokio::inside(runtime.handle(), names).build().unwrap();
+        sync_wait(starts_on(pool.scheduler(), Task::new(children(true)))).unwrap()
+    });
+    assert_eq!(there, found("own pool", true, true));
+}
+
+#[test]
+fn in_a_task_on_a_pool_with_a_runtime_of_its_own() {
+    let there = in_time(|| {
+        let names = ThreadPool::builder().threads(2).names(|n| format!("mine-{n}"));
+        let pool = IoPool::with(names).unwrap();
         sync_wait(starts_on(pool.scheduler(), Task::new(children(true)))).unwrap()
     });
     assert_eq!(there, found("own pool", true, true));

@@ -20,6 +20,7 @@ use std::sync::Arc;
 use bowline::prelude::*;
 use bowline_programs::arguments::{self, ArgumentError, Arguments};
 use bowline_programs::kv::{self, Leftovers, Store};
+use bowline_tokio::IoPool;
 use tokio::runtime::Builder;
 
 const HELP: &str = "\
@@ -28,8 +29,8 @@ Usage: kv [options]
 A server that speaks the protocol of Redis. Ctrl-C and SIGTERM end it after the
 answers to all requests that were executed. SIGUSR1 prints the tree of tasks.
 
-  --own-pool             run tasks on a pool of threads of bowline's, and only the
-                         waiting for sockets on a thread of tokio's
+  --own-pool             run tasks on a pool of threads of bowline's, which also wait
+                         for the sockets
 ";
 
 struct Options {
@@ -94,12 +95,9 @@ fn run_on_tokio(options: &kv::Options, store: Arc<Store>) -> Result<server::End,
     bowline_tokio::block_on(&runtime, server::run(options.clone(), store))
 }
 
-/// Runs all tasks on a pool of bowline's. One thread of tokio's waits for the sockets, and wakes the tasks.
+/// Runs all tasks on a pool of bowline's, whose idle threads wait for the sockets.
 fn run_on_own_pool(options: &kv::Options, store: Arc<Store>) -> Result<server::End, String> {
-    let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(|error| error.to_string())?;
-    // Dropped before the runtime whose sockets its tasks use.
-    let pool = bowline_tokio::pool(runtime.handle(), options.threads).map_err(|error| error.to_string())?;
+    let pool = IoPool::new(options.threads).map_err(|error| error.to_string())?;
     let server = Task::try_new(server::run(options.clone(), store));
     match sync_wait(starts_on(pool.scheduler(), server)) {
         Outcome::Value(end) => Ok(end),
