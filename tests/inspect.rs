@@ -290,6 +290,48 @@ fn json_has_every_task_and_escapes_names() {
     assert!(task::block_on(handle).is_err());
 }
 
+/// The page of a group whose second child waits for longer than its first, and has a cancelled child of its own. `scripts/page` opens
+/// it in a browser.
+#[test]
+fn the_page_shows_each_task_below_the_one_that_waits_for_it() {
+    let _alone = alone();
+    let with_name = |name: &'static str| SpawnOptions::new().name(name);
+    let kitchen = task::detach_with(with_name("kitchen"), async move {
+        task::group(async move |kitchen| {
+            kitchen.spawn_with(with_name("plates"), async {
+                task::sleep(Duration::from_millis(100)).await;
+                pending::<()>().await;
+            });
+            kitchen.spawn_with(with_name("<oven> & \"grill\""), async move {
+                task::group(async move |oven| {
+                    oven.spawn_with(with_name("roast"), task::shield(pending::<()>()));
+                    oven.cancel_all();
+                })
+                .await;
+            });
+        })
+        .await;
+    });
+    let since = |node: TaskNode<'_>| node.waits().and_then(|wait| wait.since());
+    let tree = look_until(|tree| {
+        let plates = self::named(tree, "plates").and_then(since);
+        let roast = self::named(tree, "roast").and_then(since);
+        let apart = |(plates, roast): (Instant, Instant)| plates.saturating_duration_since(roast);
+        plates
+            .zip(roast)
+            .is_some_and(|both| apart(both) > Duration::from_millis(50))
+    });
+    let page = tree.to_html();
+    for name in ["kitchen", "plates", "&lt;oven&gt; &amp; ", "roast"] {
+        assert!(page.contains(name), "{name}: {page}");
+    }
+    if let Some(path) = std::env::var_os("BOWLINE_PAGE") {
+        std::fs::write(path, page).unwrap();
+    }
+    // The shielded child never ends.
+    std::mem::forget(kitchen);
+}
+
 #[test]
 fn the_watchdog_reports_a_wait_once_and_survives_a_panic() {
     let _alone = alone();
