@@ -15,7 +15,7 @@ pub struct Leftovers {
     pub tasks: usize,
     /// The open TCP sockets of the process.
     pub sockets: usize,
-    /// The threads of the process, without the calling one and the library's timer, which runs as long as the process.
+    /// The threads of the process, without the calling one and those of the library that run as long as the process.
     pub threads: usize,
 }
 
@@ -49,6 +49,9 @@ impl fmt::Display for Leftovers {
     }
 }
 
+/// The library's threads that run as long as the process: the timer, and with the feature `inspect` the clock.
+const KEPT: [&str; 2] = ["bowline-timer", "bowline-clock"];
+
 fn other_threads() -> usize {
     let Ok(threads) = fs::read_dir("/proc/self/task") else {
         return 0;
@@ -56,7 +59,7 @@ fn other_threads() -> usize {
     let names = threads
         .flatten()
         .filter_map(|thread| fs::read_to_string(thread.path().join("comm")).ok());
-    let others = names.filter(|name| name.trim_end() != "bowline-timer").count();
+    let others = names.filter(|name| !KEPT.contains(&name.trim_end())).count();
     others.saturating_sub(1)
 }
 

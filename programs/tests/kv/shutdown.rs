@@ -160,6 +160,18 @@ fn the_tree_of_tasks_is_printed() {
             server.process.stderr()
         );
         server.process.expect_error("\"expiry\": running");
+        if cfg!(feature = "inspect") {
+            // The connection waits for a request, which the tree tells by the line of its deadline.
+            let source = include_str!("../../src/bin/kv/connection.rs");
+            let wait = source
+                .lines()
+                .position(|line| line.contains("with_timeout(options.idle_timeout"));
+            let at = format!(
+                "src/bin/kv/connection.rs:{}:",
+                wait.expect("the wait for a request") + 1
+            );
+            server.process.expect_error(&at);
+        }
         server.end("INT");
     }
 }
