@@ -1,7 +1,7 @@
 //! Detached tasks and their handles.
 
 use bowline::prelude::*;
-use bowline::task::{Handle, TaskError};
+use bowline::task::{Continuation, Handle, TaskError};
 
 use super::kitchen::{KitchenError, Meal};
 use super::{grouped, sequential};
@@ -32,11 +32,12 @@ pub(crate) async fn order_and_cancel() {
 
 /// Drops the handle. The task continues.
 pub(crate) async fn order_without_handle() {
-    let (serve, served) = async_channel::bounded(1);
-    drop(task::detach(async move {
-        let meal = sequential::make_dinner().await;
-        serve.send(meal).await.expect("the receiver exists")
-    }));
-    let meal = served.recv().await.expect("the task sends the meal");
+    let meal = task::continuation(|served: Continuation<Meal, KitchenError>| {
+        drop(task::detach(async move {
+            let meal = sequential::make_dinner().await;
+            served.resume_with(meal).expect("the meal is waited for");
+        }));
+    })
+    .await;
     assert_eq!(meal, Ok(Meal::of_the_day()));
 }
