@@ -222,6 +222,9 @@ impl Seated<'_> {
         let run = self.worker.turns.from_slot.get().wrapping_add(1);
         self.worker.turns.from_slot.set(run);
         if run.is_multiple_of(SLOT_RUNS)
+            && (self.seat.ring.has_items()
+                || self.seat.children.len() != 0
+                || !occupied.and(Levels::DEFAULT).is_empty())
             && let Some(other) = self.pick_in_stead(occupied)
         {
             self.push_displaced(item);
