@@ -277,9 +277,11 @@ fn a_deadline_around_the_group_leaves_what_next_ended_gives() {
         let found = task::with_timeout(
             MILLISECOND,
             task::group(async move |group| {
+                // On a busy machine the deadline may pass between two spawns, and the group refuses the rest.
+                let mut expected = Vec::new();
                 for number in 0..10 {
                     let held = counted.value();
-                    group.spawn(async move {
+                    let child = group.try_spawn(async move {
                         let _held = held;
                         assert!(task::deadline().is_some());
                         match number % 3 {
@@ -289,18 +291,20 @@ fn a_deadline_around_the_group_leaves_what_next_ended_gives() {
                         }
                         number
                     });
+                    expected.extend(child.is_ok_and(|()| number % 3 == 2).then_some(number));
                 }
-                group.spawn(lingers(10, counted.value()));
+                let lingering = group.try_spawn(lingers(10, counted.value()));
+                expected.extend(lingering.is_ok().then_some(10));
                 let mut found = Vec::new();
                 while let Some(ended) = group.next_ended().await {
                     found.extend(ended.ok());
                 }
-                found
+                (found, expected)
             }),
         );
-        let mut found = found.await.expect("the body returns its value");
+        let (mut found, expected) = found.await.expect("the body returns its value");
         found.sort_unstable();
-        assert_eq!(found, [2, 5, 8, 10]);
+        assert_eq!(found, expected);
         assert_eq!(census.alive(), 0);
     });
 }
