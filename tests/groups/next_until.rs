@@ -2,6 +2,8 @@
 
 use std::convert::Infallible;
 use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use crate::common::tasks::*;
@@ -312,17 +314,25 @@ fn a_deadline_around_the_group_leaves_what_next_ended_gives() {
 #[test]
 fn a_deadline_around_gather_leaves_all_results() {
     everywhere(|| async {
-        let children = (0..6).map(|number| async move {
-            if number % 2 == 1 {
-                let Ok(()) = never::<(), Infallible>().await;
+        let begun = Arc::new([const { AtomicBool::new(false) }; 6]);
+        let ran = begun.clone();
+        let children = (0..6).map(move |number| {
+            let begun = begun.clone();
+            async move {
+                begun[number].store(true, SeqCst);
+                if number % 2 == 1 {
+                    let Ok(()) = never::<(), Infallible>().await;
+                }
+                number
             }
-            number
         });
         let results = task::with_timeout(MILLISECOND, task::gather(AllResults::new(), children)).await;
         for (number, result) in results.expect("it returns its value").into_iter().enumerate() {
+            // On a busy machine the deadline may pass before the group has all children.
+            let has_value = number % 2 == 0 && ran[number].load(SeqCst);
             match result {
-                Ok(value) => assert_eq!((value, number % 2), (number, 0)),
-                Err(error) => assert!(matches!(error, TaskError::Cancelled) && number % 2 == 1),
+                Ok(value) => assert!(value == number && has_value),
+                Err(error) => assert!(matches!(error, TaskError::Cancelled) && !has_value),
             }
         }
     });
