@@ -51,10 +51,21 @@ pub fn resident() -> Option<f64> {
     Some(kibibytes * 1024.0)
 }
 
+/// Returns the name of the processor with its family and model: hypervisors shorten the name.
 fn cpu_model() -> Option<String> {
-    let info = fs::read_to_string("/proc/cpuinfo").ok()?;
-    let line = info.lines().find(|line| line.starts_with("model name"))?;
-    Some(line.split_once(':')?.1.trim().to_owned())
+    described(&fs::read_to_string("/proc/cpuinfo").ok()?)
+}
+
+fn described(info: &str) -> Option<String> {
+    let value = |name: &str| {
+        let mut fields = info.lines().filter_map(|line| line.split_once(':'));
+        Some(fields.find(|(field, _)| field.trim() == name)?.1.trim())
+    };
+    let name = value("model name")?;
+    Some(match (value("cpu family"), value("model")) {
+        (Some(family), Some(model)) => format!("{name}, family {family} model {model}"),
+        _ => name.to_owned(),
+    })
 }
 
 fn system() -> String {
@@ -75,6 +86,14 @@ fn locked_version(package: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_processor_is_described_by_name_family_and_model() {
+        let info = "processor\t: 0\ncpu family\t: 26\nmodel\t\t: 2\nmodel name\t: AMD EPYC\n\nprocessor\t: 1\n";
+        assert_eq!(described(info).as_deref(), Some("AMD EPYC, family 26 model 2"));
+        assert_eq!(described("model name : some ARM\n").as_deref(), Some("some ARM"));
+        assert_eq!(described(""), None);
+    }
 
     #[test]
     fn the_versions_of_the_peers_are_found() {

@@ -105,20 +105,16 @@ impl Locals {
     /// As for [`bind`](Locals::bind).
     #[inline]
     pub(in crate::task) unsafe fn find<T: 'static>(key: *const ()) -> Option<NonNull<T>> {
-        let mut at = here();
-        while let Some(place) = at {
-            // SAFETY: a scope below this call owns a reference to the innermost binding, and each binding one to the next. `next`
-            // is not written once other code knows the binding. The key is that of a `T`, by the contract of `bind`.
-            unsafe {
-                if ptr::eq(place.as_ref().key, key) {
-                    return Some(NonNull::new_unchecked(
-                        &raw mut (*place.cast::<Bound<T>>().as_ptr()).value,
-                    ));
-                }
-                at = *place.as_ref().next.get();
-            }
-        }
-        None
+        let innermost = here()?;
+        // SAFETY: a scope below this call owns a reference to the innermost binding.
+        let found = if ptr::eq(unsafe { innermost.as_ref() }.key, key) {
+            innermost
+        } else {
+            // SAFETY: as above.
+            unsafe { find_outside(innermost, key) }?
+        };
+        // SAFETY: the binding is valid, and its key is that of a `T`, by the contract of `bind`.
+        Some(unsafe { NonNull::new_unchecked(&raw mut (*found.cast::<Bound<T>>().as_ptr()).value) })
     }
 
     /// Returns the bindings that the calling code sees.
@@ -180,11 +176,41 @@ fn polled() -> (*const Header, *const Context) {
 /// Returns the innermost binding that the calling code sees.
 #[inline]
 fn here() -> Option<NonNull<Binding>> {
-    let (frame, context) = polled();
+    let bound = current::bound().cast::<BoundHere>();
+    if bound.is_null() {
+        return Polling::with(|polling| polling?.context().locals);
+    }
     // SAFETY: the entry is on the stack below this call.
-    match unsafe { current::bound().cast::<BoundHere>().as_ref() } {
-        Some(here) if ptr::eq(here.frame, frame) && ptr::eq(here.context, context) => here.locals,
-        // SAFETY: the frame is being polled, so its context is valid.
-        _ => unsafe { context.as_ref() }.and_then(|context| context.locals),
+    here_besides(unsafe { &*bound })
+}
+
+/// Does what [`here`] does, below synchronous code that has bound a value.
+#[cold]
+fn here_besides(here: &BoundHere) -> Option<NonNull<Binding>> {
+    let (frame, context) = polled();
+    if ptr::eq(here.frame, frame) && ptr::eq(here.context, context) {
+        return here.locals;
+    }
+    // SAFETY: the frame is being polled, so its context is valid.
+    unsafe { context.as_ref() }.and_then(|context| context.locals)
+}
+
+/// Returns the innermost binding of a key outside of the given one.
+///
+/// # Safety
+///
+/// The binding is valid until the result is no longer used.
+#[inline(never)]
+unsafe fn find_outside(inner: NonNull<Binding>, key: *const ()) -> Option<NonNull<Binding>> {
+    let mut inner = inner;
+    loop {
+        // SAFETY: each binding owns a reference to the next. `next` is not written once other code knows the binding.
+        unsafe {
+            let outer = (*inner.as_ref().next.get())?;
+            if ptr::eq(outer.as_ref().key, key) {
+                return Some(outer);
+            }
+            inner = outer;
+        }
     }
 }
