@@ -33,6 +33,7 @@ mod schedule;
 mod scope;
 mod shared;
 mod slab;
+mod slot;
 mod spare;
 mod spawn_blocking;
 mod stop;

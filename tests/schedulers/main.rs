@@ -18,4 +18,5 @@ mod thread_pool_end;
 mod thread_pool_global;
 mod thread_pool_priorities;
 mod thread_pool_reactor;
+mod thread_pool_slot;
 mod timer;

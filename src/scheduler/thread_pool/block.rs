@@ -9,6 +9,7 @@
 //! [`Worker::block_until`] is the wait of run loops, of `join` and scopes, and of the drop of another pool.
 //! [`Worker::while_blocked`] is for waits that cannot be interrupted by an unpark, such as a lock.
 
+use super::barrier;
 use super::idle::{Reseated, Stuck};
 use super::seat::{Seat, ThreadRecord};
 use super::shared::PoolShared;
@@ -87,6 +88,8 @@ impl Worker {
         match self.shared.idle.0.take_asleep(&self.shared.seats, self.record) {
             Some(index) => {
                 self.sit_down(index);
+                // The sleeper may have been the one that watched.
+                self.shared.renew_watch();
                 true
             }
             None => false,
@@ -177,7 +180,28 @@ impl PoolShared {
     /// Makes a searcher a running thread, and wakes another searcher if there is more work.
     pub(super) fn pass_search_on(&self) {
         let idle = &self.idle.0;
-        if idle.found() && (self.has_work() || !idle.is_watched() && self.has_kept_jobs()) {
+        if !idle.found() {
+            return;
+        }
+        if self.has_work() {
+            idle.wake(&self.seats);
+        } else {
+            self.renew_watch();
+        }
+    }
+
+    /// Wakes a sleeper if no sleeper watches, and a worker keeps a job for itself: it may have relied on the watch. The
+    /// sleeper watches when it goes back to sleep.
+    fn renew_watch(&self) {
+        let idle = &self.idle.0;
+        if idle.is_watched() || !idle.may_want_watch(self.seats.len()) {
+            return;
+        }
+        if self.is_light() {
+            // Pairs with the light barrier of a thread that has filled its slot.
+            barrier::heavy();
+        }
+        if self.has_kept_jobs() {
             idle.wake(&self.seats);
         }
     }

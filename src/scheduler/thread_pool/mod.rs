@@ -19,8 +19,9 @@
 //! | `blocking.rs` | closures that block: their queue and their threads |
 //! | `entry.rs` | the items of the queues |
 //! | `ring.rs` | the work-stealing deque of a seat |
+//! | `slot.rs` | the newest entry of a seat |
 //! | `child_queue.rs` | the children of tasks that were spawned on a seat |
-//! | `biased.rs`, `barrier.rs` | the lock of these, which is free for the occupant of the seat |
+//! | `biased.rs`, `barrier.rs` | the lock of these two, which is free for the occupant of the seat |
 //! | `injector.rs` | the queues of all workers, one for each priority |
 //! | `reactor.rs` | what one sleeping worker waits in: the user's source of events |
 //! | `idle/` | which threads search and sleep, and which has which seat |
@@ -50,6 +51,7 @@ mod scope;
 mod search;
 mod seat;
 mod shared;
+mod slot;
 mod spare;
 mod theft;
 mod worker;

@@ -20,6 +20,7 @@ use super::ring::Ring;
 use super::schedule::PoolScheduler;
 use super::seat::ThreadRecord;
 use super::shared::PoolShared;
+use super::slot::Slot;
 use super::worker::Worker;
 use crate::{Job, Priority, Transfer};
 
@@ -246,6 +247,47 @@ impl ChildrenModel {
     /// Returns the number of tasks.
     pub fn len(&self) -> usize {
         self.0.len()
+    }
+}
+
+/// The slot of one seat.
+pub struct SeatSlotModel(Slot);
+
+impl SeatSlotModel {
+    /// Creates an empty slot, whose lock is biased or not.
+    pub fn new(biased: bool) -> Self {
+        let slot = Slot::new();
+        slot.open(biased);
+        SeatSlotModel(slot)
+    }
+
+    /// Puts a task into the slot, and returns the number of the one that was there. One thread at a time is the owner.
+    pub fn put(&self, task: &Arc<ModelTask>) -> Option<usize> {
+        task.write();
+        // SAFETY: the caller is the owner.
+        unsafe { self.0.replace(Some(As::Entry.item(task))) }.map(ModelTask::of)
+    }
+
+    /// Empties the slot, as the owner does.
+    pub fn empty(&self) -> Option<usize> {
+        // SAFETY: the caller is the owner.
+        unsafe { self.0.replace(None) }.map(ModelTask::of)
+    }
+
+    /// Takes the item that is there, as a searcher does.
+    pub fn steal(&self) -> Option<usize> {
+        let item = self.0.peek()?;
+        self.0.take(item).then(|| ModelTask::of(item))
+    }
+
+    /// Takes a task, as a thread that raises it does.
+    pub fn remove(&self, task: &Arc<ModelTask>) -> bool {
+        let item = As::Entry.item(task);
+        let taken = self.0.take(item);
+        if taken {
+            ModelTask::of(item);
+        }
+        taken
     }
 }
 

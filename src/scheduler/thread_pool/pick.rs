@@ -15,13 +15,13 @@
 //! [`FAIRNESS`].
 
 use core::cell::Cell;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 
 use super::entry::{Entry, Item, OwnedEntry};
 use super::injector::Levels;
 use super::worker::Seated;
 use crate::Priority;
-use crate::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use crate::sync::atomic::Ordering::Relaxed;
 
 /// The number of picks between two that serve a queue in turn. Every second turn is the default level of the injector,
 /// where work from other threads arrives.
@@ -212,7 +212,7 @@ impl Seated<'_> {
     #[inline]
     fn pick_from_slot(self, occupied: Levels) -> Option<Item> {
         // The entry is not owned yet, so only the bits of the item may be read.
-        let item = Item::from_raw(self.seat.slot.load(Relaxed))?;
+        let item = self.seat.slot.peek()?;
         if item.is_parent()
             && let Some(child) = self.pick_child()
         {
@@ -245,7 +245,8 @@ impl Seated<'_> {
 
     #[inline]
     pub(super) fn empty_slot(self) -> Option<Item> {
-        Item::from_raw(self.seat.slot.swap(ptr::null_mut(), Acquire))
+        // SAFETY: a `Seated` is the occupant of its seat.
+        unsafe { self.seat.slot.replace(None) }
     }
 
     #[inline]
@@ -258,14 +259,15 @@ impl Seated<'_> {
     pub(super) fn take_scoped(self, own: impl Fn(NonNull<Entry>) -> bool) -> Option<Item> {
         let is_own = |item: Item| item.as_entry().is_some_and(&own);
         // The entry is not owned yet, so only the bits of the item may be read.
-        if Item::from_raw(self.seat.slot.load(Relaxed)).is_some_and(Item::is_scoped)
+        if self.seat.slot.peek().is_some_and(Item::is_scoped)
             && let Some(item) = self.empty_slot()
         {
             if is_own(item) {
                 return Some(item);
             }
-            // Only the occupant fills the slot, so it is still empty.
-            self.seat.slot.swap(item.into_raw(), SeqCst);
+            // SAFETY: a `Seated` is the occupant of its seat.
+            let before = unsafe { self.seat.slot.replace(Some(item)) };
+            debug_assert!(before.is_none(), "only the occupant fills the slot");
         }
         let item = self.seat.ring.pop_newest_if(Item::is_scoped)?;
         if is_own(item) {

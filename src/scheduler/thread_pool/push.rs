@@ -9,7 +9,6 @@ use super::barrier;
 use super::entry::{EntryKind, EntryPlace, Item, OwnedEntry};
 use super::worker::Seated;
 use crate::Job;
-use crate::sync::atomic::Ordering::SeqCst;
 
 impl Seated<'_> {
     /// Queues an entry of the default level.
@@ -30,16 +29,33 @@ impl Seated<'_> {
     #[inline(always)]
     fn push_into_slot(self, entry: OwnedEntry, runs_next: bool) {
         entry.get().set_place(EntryPlace::Slot(self.seat.index));
-        let displaced = self.seat.slot.swap(entry.into_queued().into_raw(), SeqCst);
-        match Item::from_raw(displaced) {
+        // SAFETY: a `Seated` is the occupant of its seat.
+        match unsafe { self.seat.slot.replace(Some(entry.into_queued())) } {
             Some(item) => self.push_displaced(item),
-            None => {
-                let run = self.worker.turns.from_slot.get();
-                let is_due = runs_next && (run == 0 || run.is_power_of_two());
-                if is_due || !self.shared().idle.0.is_watched() {
-                    self.wake_another();
-                }
+            None => self.wake_for_slot(runs_next),
+        }
+    }
+
+    /// Wakes another worker for the entry that was just put into the slot, if it is due.
+    #[inline(always)]
+    fn wake_for_slot(self, runs_next: bool) {
+        let idle = &self.shared().idle.0;
+        if self.shared().is_light() {
+            // Pairs with the heavy barrier of a thread that has ended the watch.
+            barrier::light();
+            if idle.seems_busy() {
+                return;
             }
+        }
+        let run = self.worker.turns.from_slot.get();
+        let is_due = runs_next && (run == 0 || run.is_power_of_two());
+        if !is_due && self.shared().is_light() && idle.is_watched() {
+            return;
+        }
+        // Pairs with the state changes of searchers, and with the end of the watch.
+        barrier::full();
+        if is_due || !idle.is_watched() {
+            self.wake_another();
         }
     }
 

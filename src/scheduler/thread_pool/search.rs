@@ -154,11 +154,11 @@ impl Seated<'_> {
     /// Takes the entry in the slot of another worker that has been busy for a while, or its only child.
     fn steal_from_slot(self) -> Option<Item> {
         let kept = |seat: &'static Seat| {
-            let slot = Item::from_raw(seat.slot.load(Acquire));
+            let slot = seat.slot.peek();
             if slot.is_none() && seat.children.len() == 0 || !is_neglected(seat) {
                 return None;
             }
-            slot.filter(|&item| seat.take_from_slot(item))
+            slot.filter(|&item| seat.slot.take(item))
                 .or_else(|| self.steal_children(seat, 1))
         };
         self.others().find_map(kept).map(|item| self.not_from_slot(item))

@@ -24,18 +24,18 @@
 //! calls the owner's functions of its [`Ring`] and its [`ChildQueue`]. So these have one owner at a time, and the lock
 //! orders one owner after the other.
 
-use core::{mem, ptr};
+use core::mem;
 use std::sync::Arc;
 
 use super::child_queue::ChildQueue;
-use super::entry::Item;
 use super::idle::MAX_WORKERS;
 use super::reactor::Reactor;
 use super::ring::Ring;
+use super::slot::Slot;
 use crate::Panic;
 use crate::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicUsize,
-    Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
+    AtomicBool, AtomicU32, AtomicUsize,
+    Ordering::{Acquire, Release},
 };
 use crate::sync::{Mutex, lock, thread};
 
@@ -45,11 +45,9 @@ pub(super) struct Seat {
     pub(super) ring: Ring,
     /// The children that the occupant's jobs have spawned, and the frames that they have resumed during a poll.
     pub(super) children: ChildQueue,
-    /// The newest entry that the occupant pushed, or null. It precedes the ring, because a job that was just readied is
-    /// in the caches. The occupant swaps entries in (sequentially consistent, which includes release) and out
-    /// (acquire). Another thread takes the entry by a compare-and-exchange to null (acquire and release): a thread that
-    /// raises it, or a searcher that finds the occupant busy.
-    pub(super) slot: AtomicPtr<crate::Job>,
+    /// The newest entry that the occupant pushed. It precedes the ring, because a job that was just readied is in the
+    /// caches.
+    pub(super) slot: Slot,
     /// The number of jobs picked since the pool began. Written by the occupant, relaxed. A searcher compares two loads: if they differ, the
     /// occupant makes progress, and its slot is left alone.
     pub(super) picks: AtomicU32,
@@ -73,7 +71,7 @@ impl Seat {
         Seat {
             ring: Ring::new(),
             children: ChildQueue::new(index),
-            slot: AtomicPtr::new(ptr::null_mut()),
+            slot: Slot::new(),
             picks: AtomicU32::new(0),
             woken: AtomicBool::new(false),
             at_rest: AtomicBool::new(false),
@@ -83,16 +81,9 @@ impl Seat {
         }
     }
 
-    /// Takes `item` out of the slot. Returns `false` if it is not there.
-    pub(super) fn take_from_slot(&self, item: Item) -> bool {
-        self.slot
-            .compare_exchange(item.into_raw(), ptr::null_mut(), AcqRel, Relaxed)
-            .is_ok()
-    }
-
     /// Returns whether the seat has an entry that its occupant is expected to take itself.
     pub(super) fn keeps_items(&self) -> bool {
-        !self.slot.load(SeqCst).is_null() || self.children.len() != 0
+        self.slot.is_full() || self.children.len() != 0
     }
 
     /// Returns whether a job is queued on this seat.

@@ -36,7 +36,7 @@ pub(super) struct PoolShared {
     pub(super) blocking: Blocking,
     /// Whether a worker may attend the reactor: see `reactor.rs`.
     pub(super) vacancy: Vacancy,
-    /// Whether pushes of children use the light barrier, and a worker that goes to rest the heavy one: see
+    /// Whether pushes onto a seat use the light barrier, and a worker that goes to rest the heavy one: see
     /// `barrier.rs`. Written before a generation begins, relaxed; the injector's lock publishes it.
     light: AtomicBool,
     /// The number of threads that have not left: workers, spare ones, and those of blocking closures. Incremented, relaxed,
@@ -74,6 +74,7 @@ impl PoolShared {
         // The turns of the queues begin anew. The workers wait at the gate, or are not started yet.
         for seat in &self.seats {
             seat.picks.store(0, Relaxed);
+            seat.slot.open(light);
             seat.children.open(light);
         }
         self.light.store(light, Relaxed);
@@ -150,7 +151,7 @@ impl PoolShared {
             EntryPlace::Nowhere | EntryPlace::Coming => false,
             // SAFETY: the contract of this function.
             EntryPlace::Injector(_) => return Ok(unsafe { self.injector.raise(entry) }),
-            EntryPlace::Slot(worker) => self.seats.get(worker).is_some_and(|seat| seat.take_from_slot(item)),
+            EntryPlace::Slot(worker) => self.seats.get(worker).is_some_and(|seat| seat.slot.take(item)),
             EntryPlace::Ring(worker, number) => {
                 (self.seats.get(worker)).is_some_and(|seat| seat.ring.remove(number, item))
             }
@@ -170,7 +171,7 @@ impl PoolShared {
         Ok(taken)
     }
 
-    /// Returns whether pushes of children use the light barrier.
+    /// Returns whether pushes onto a seat use the light barrier.
     #[inline]
     pub(super) fn is_light(&self) -> bool {
         self.light.load(Relaxed)

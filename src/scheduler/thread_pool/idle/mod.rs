@@ -28,7 +28,12 @@
 //! empties it soon. A single child of a seat is treated alike. If the occupant does not take it, since its job takes
 //! long or blocks, a sleeper *watches*. While other workers are awake it sleeps for a moment at a time, and looks at the
 //! slots. A thread that fills a slot while no sleeper watches wakes one, which then watches when it goes back to sleep.
-//! The last searcher that finds a job does the same if a slot is full.
+//! A thread that ends the watch, and leaves others asleep, does the same if a slot is full: the last searcher that finds a
+//! job, and a thread that takes the sleeper's seat.
+//!
+//! A thread that fills a slot has only a light barrier, too, before it reads that every worker runs a job, or that a
+//! sleeper watches. In the first case the next worker that lies down watches. In the second the thread that ends the
+//! watch has a heavy barrier before it looks at the slots.
 //!
 //! A thief whose stolen children were tiny *naps*: it sleeps for a limited time. Meanwhile pushes of children wake no
 //! worker, because the thief will look at them. It ends its nap before it looks, or stops searching. So a pusher that
@@ -286,6 +291,12 @@ impl Idle {
     #[inline]
     pub(super) fn is_watched(&self) -> bool {
         !WATCHES || self.watcher.load(SeqCst) != 0
+    }
+
+    /// Returns whether a sleeper could watch another worker than the calling one, which is awake.
+    pub(super) fn may_want_watch(&self, workers: usize) -> bool {
+        let asleep = sleeping(self.state.load(SeqCst));
+        asleep != 0 && asleep + 1 < workers
     }
 
     /// Returns whether the sleeping caller watches. It stops if all other workers sleep too.
