@@ -3,6 +3,7 @@
 mod arguments;
 mod clock;
 mod compile;
+mod counted;
 mod harness;
 mod json;
 mod machine;
@@ -17,6 +18,7 @@ use std::process::ExitCode;
 use std::{env, fs};
 
 use arguments::{Output, Request, Selection};
+use counted::Counts;
 use harness::{Bench, Config, Measured};
 use machine::Machine;
 use report::Report;
@@ -84,10 +86,10 @@ fn carry_out(request: Request) -> Result<(), String> {
             match markdown {
                 Some(Output::Stdout) => {
                     tables = false;
-                    print!("{}", report.markdown());
+                    print!("{}", report.markdown(&Counts::default()));
                 }
                 Some(Output::File(path)) => {
-                    report::update_page(&path, &report.markdown())?;
+                    report::update_page(&path, &report)?;
                     if all {
                         let plots = Path::new(&path).with_file_name("plots");
                         workloads::plots::run(&plots, config, &report.machine)?;

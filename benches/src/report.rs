@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
+use crate::counted::Counts;
 use crate::harness::{Config, Entry, Measured, Role, Summary};
 use crate::json::Json;
 use crate::machine::Machine;
@@ -42,11 +43,19 @@ impl Report {
         text
     }
 
-    /// Returns one table with a row for each value, in Markdown.
-    pub fn markdown(&self) -> String {
+    /// Returns one table with a row for each value, in Markdown. The first row of a case has its counts, if there are any.
+    pub fn markdown(&self, counts: &Counts) -> String {
         let mut text = format!("{}.\n\n", self.conditions());
-        text.push_str("| case | measured | bowline | peer | ratio | target | | others (ratio to them) |\n");
-        text.push_str("|---|---|---|---|---|---|---|---|\n");
+        let (title, line) = if counts.is_empty() {
+            ("", "")
+        } else {
+            (" instructions; read-modify-writes |", "---|")
+        };
+        let _ = writeln!(
+            text,
+            "| case | measured | bowline | peer | ratio | target | |{title} others (ratio to them) |"
+        );
+        let _ = writeln!(text, "|---|---|---|---|---|---|---|{line}---|");
         for case in &self.cases {
             let verdicts = self.verdicts(case);
             for (metric, known) in case.metrics.iter().enumerate() {
@@ -71,14 +80,18 @@ impl Report {
                         None => format!("{} {}", entry.name, value(entry)),
                     })
                     .collect();
+                let (name, counted) = match metric {
+                    0 => (format!("`{}`", case.name), counts.of(case.name)),
+                    _ => (String::new(), ""),
+                };
+                let counted = if counts.is_empty() {
+                    String::new()
+                } else {
+                    format!(" {counted} |")
+                };
                 let _ = writeln!(
                     text,
-                    "| {} | {}, {} | {bowline} | {} | {ratio} | {} | {} | {} |",
-                    if metric == 0 {
-                        format!("`{}`", case.name)
-                    } else {
-                        String::new()
-                    },
+                    "| {name} | {}, {} | {bowline} | {} | {ratio} | {} | {} |{counted} {} |",
                     known.name,
                     known.unit,
                     peer.map_or(String::new(), |peer| format!("{} {}", peer.name, value(peer))),
@@ -239,10 +252,11 @@ pub const UNSTEADY: f64 = 0.1;
 const BEGIN: &str = "<!-- measured: begin -->";
 const END: &str = "<!-- measured: end -->";
 
-/// Replaces the text between the two marks of the page at `path` with `table`.
-pub fn update_page(path: &str, table: &str) -> Result<(), String> {
+/// Replaces the text between the two marks of the page at `path` with the table of the report, beside the counts on that page.
+pub fn update_page(path: &str, report: &Report) -> Result<(), String> {
     let page = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
-    let page = replace_between_marks(&page, table).ok_or(format!("{path}: no lines {BEGIN} and {END}"))?;
+    let table = report.markdown(&Counts::of_page(&page));
+    let page = replace_between_marks(&page, &table).ok_or(format!("{path}: no lines {BEGIN} and {END}"))?;
     fs::write(path, page).map_err(|error| format!("{path}: {error}"))
 }
 
@@ -300,11 +314,25 @@ mod tests {
 
     #[test]
     fn the_page_shows_a_row_for_each_metric() {
-        let text = report().markdown();
+        let text = report().markdown(&Counts::default());
         let row = "| `hop/inside` | time, ns each | 25.0 | tokio 100 | 0.25 (0.25–0.25) | ratio ≤ 0.2 | missed | other 50.0 (0.50) |";
         assert!(text.contains(row), "{text}");
         assert!(
             text.contains("|  | cores, CPU/wall | – | tokio – | – |  |  | other – |"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn the_page_shows_counts_beside_the_times() {
+        let page = "<!-- counted: begin -->\n| `hop/inside` | hop | 280 | 0.00 | 0.00 |\n<!-- counted: end -->\n";
+        let text = report().markdown(&Counts::of_page(page));
+        assert!(
+            text.contains("| ratio ≤ 0.2 | missed | 280; 0.00 | other 50.0 (0.50) |"),
+            "{text}"
+        );
+        assert!(
+            text.contains("|  | cores, CPU/wall | – | tokio – | – |  |  |  | other – |"),
             "{text}"
         );
     }
