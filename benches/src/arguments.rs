@@ -161,6 +161,7 @@ usage: bowline-bench WORKLOAD[/CASE]... [OPTION]...
        bowline-bench plots DIRECTORY [OPTION]...
        bowline-bench count CASE SIZE
        bowline-bench compile [ROUNDS]   the seconds to compile chains of senders
+       bowline-bench sleepers bowline|tokio COUNT THREADS LEAD
 
 workloads:
 {}  all      all of them
@@ -176,6 +177,8 @@ options:
   --help             this
 
 `count` runs only the library's side of a case, once, on one worker, and prints the number of units: see scripts/counts.
+`sleepers` runs COUNT children that sleep for LEAD milliseconds or a little longer, and prints the resident bytes and the
+nanoseconds of CPU time of each; `-` if they did not all sleep in time.
 ",
         list()
     )
