@@ -236,11 +236,11 @@ impl GroupCore {
     /// reaches the children too, the frame is woken directly.
     pub(super) fn try_next(&self, polling: Option<Polling<'_>>) -> NextStep {
         // The children that were drained before come first, and there are many of them at a time.
-        let first = self.state.lock().pop_finished();
-        if let Some(child) = first {
+        let mut lock = self.state.lock();
+        if let Some(child) = lock.pop_finished() {
             return NextStep::Ended(child);
         }
-        let mut lock = self.lock();
+        self.inbox.drain(&mut lock);
         loop {
             if let Some(child) = lock.pop_finished() {
                 return NextStep::Ended(child);
