@@ -1,15 +1,17 @@
 //! The reactor of a `ThreadPool`: what an idle worker waits in.
 
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
 use crate::common::*;
 use bowline::prelude::*;
-use bowline::scheduler::{Reactor, ThreadPool};
+use bowline::scheduler::{PoolScheduler, Reactor, ThreadPool};
+use bowline::task::{Handle, SpawnOptions};
 
 /// A reactor whose events are closures, called by the thread that waits.
 #[derive(Default)]
@@ -65,6 +67,36 @@ impl Reactor for Events {
         lock(&self.state).interrupted = true;
         self.changed.notify_all();
     }
+}
+
+/// The events, with a function that follows each interrupt.
+struct Answering {
+    events: Arc<Events>,
+    answer: Box<dyn Fn() + Send + Sync>,
+}
+
+impl Reactor for Answering {
+    fn wait(&self, limit: Option<Duration>) {
+        self.events.wait(limit);
+    }
+
+    fn interrupt(&self) {
+        self.events.interrupt();
+        (self.answer)();
+    }
+}
+
+/// Creates a pool of two threads that calls a function after each interrupt.
+fn answering(answer: impl Fn() + Send + Sync + 'static) -> (ThreadPool, Arc<Events>) {
+    let events = Arc::new(Events::default());
+    let reactor = Answering {
+        events: events.clone(),
+        answer: Box::new(answer),
+    };
+    (
+        ThreadPool::builder().threads(2).reactor(reactor).build().unwrap(),
+        events,
+    )
 }
 
 fn pool_with(threads: usize) -> (ThreadPool, Arc<Events>) {
@@ -251,5 +283,133 @@ fn a_wait_may_return_early() {
     let pool = ThreadPool::builder().threads(2).reactor(Restless).build().unwrap();
     for n in 0..100 {
         assert_eq!(sync_wait(pool.scheduler().schedule().then(move |()| n)).unwrap(), n);
+    }
+}
+
+#[test]
+fn an_interrupt_may_queue_a_job_at_the_end_of_the_pool() {
+    for _ in 0..50 {
+        let scheduler = Arc::new(OnceLock::<PoolScheduler>::new());
+        let (closing, queued) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (send, receive) = mpsc::channel();
+        let (pool, events) = answering({
+            let (scheduler, closing, queued) = (scheduler.clone(), closing.clone(), queued.clone());
+            move || {
+                if closing.load(SeqCst) {
+                    queued.fetch_add(1, SeqCst);
+                    let send = send.clone();
+                    let job = scheduler
+                        .get()
+                        .unwrap()
+                        .schedule()
+                        .then(move |()| send.send(()).unwrap());
+                    start_detached(job);
+                }
+            }
+        });
+        scheduler.set(pool.scheduler()).unwrap();
+        events.until_attended();
+        thread::sleep(Duration::from_millis(1));
+        closing.store(true, SeqCst);
+        drop(pool);
+        for _ in 0..queued.load(SeqCst) {
+            receive.recv_timeout(Duration::from_secs(60)).expect("the job was lost");
+        }
+    }
+}
+
+#[test]
+fn an_interrupt_may_wait_for_work_of_another_pool() {
+    let other = Arc::new(ThreadPool::new(1));
+    for _ in 0..20 {
+        let (pool, events) = answering({
+            let other = other.clone();
+            move || assert_eq!(sync_wait(other.scheduler().schedule().then(|()| 1)).unwrap(), 1)
+        });
+        events.until_attended();
+        let sum = pool.install(|| {
+            let (a, (b, c)) = bowline::join(|| 1, || bowline::join(|| 2, || 3));
+            a + b + c
+        });
+        assert_eq!(sum, 6);
+        events.until_attended();
+        drop(pool);
+    }
+}
+
+#[test]
+fn an_interrupt_counts_as_no_task_and_no_thread_of_the_pool() {
+    for _ in 0..50 {
+        let this = Arc::new(OnceLock::<Arc<ThreadPool>>::new());
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let (pool, events) = answering({
+            let (this, seen) = (this.clone(), seen.clone());
+            move || {
+                let index = this.get().and_then(|pool| pool.worker_index());
+                lock(&seen).push((index, task::current().is_some()));
+            }
+        });
+        let pool = Arc::new(pool);
+        _ = this.set(pool.clone());
+        events.until_attended();
+        thread::sleep(Duration::from_millis(1));
+        let scheduler = pool.scheduler();
+        let spawns = Task::new(async move {
+            for _ in 0..4 {
+                start_detached(scheduler.schedule());
+            }
+        });
+        sync_wait(starts_on(scheduler, spawns)).unwrap();
+        let seen = lock(&seen);
+        assert!(seen.iter().all(|seen| *seen == (None, false)), "{seen:?}");
+    }
+}
+
+#[test]
+fn an_interrupt_may_raise_a_task_that_is_being_raised() {
+    thread_local! {
+        static RAISED: RefCell<Option<Arc<Handle<()>>>> = const { RefCell::new(None) };
+    }
+    let seen = Arc::new(AtomicUsize::new(0));
+    let (pool, events) = answering({
+        let seen = seen.clone();
+        move || {
+            if let Some(handle) = RAISED.take() {
+                handle.raise(Priority::UserInteractive);
+                seen.fetch_add(1, SeqCst);
+            }
+        }
+    });
+    let scheduler = pool.scheduler();
+    for _ in 0..500 {
+        if seen.load(SeqCst) > 2 {
+            break;
+        }
+        let (send, receive) = mpsc::channel();
+        let (raised, events) = (Arc::new(AtomicBool::new(false)), events.clone());
+        let is_raised = raised.clone();
+        start_detached(starts_on(
+            scheduler,
+            Task::new(async move {
+                // After some jobs from the slot, another one there wakes no worker.
+                for _ in 0..3 {
+                    scheduler.schedule().await;
+                }
+                events.until_attended();
+                let options = SpawnOptions::new().scheduler(scheduler);
+                send.send(Arc::new(task::detach_with(options, async {}))).unwrap();
+                while !is_raised.load(SeqCst) {
+                    std::hint::spin_loop();
+                }
+            }),
+        ));
+        let handle = receive.recv().unwrap();
+        RAISED.set(Some(handle.clone()));
+        handle.raise(Priority::UserInitiated);
+        RAISED.take();
+        raised.store(true, SeqCst);
+        while !handle.is_finished() {
+            thread::yield_now();
+        }
     }
 }

@@ -36,6 +36,7 @@ use std::sync::Arc;
 use std::time::Instant;
 use std::vec::Vec;
 
+use super::reactor::without_interrupts;
 use super::schedule::PoolScheduler;
 use super::shared::{self, PoolShared};
 use super::spare::{SpareConfig, run_inside};
@@ -150,7 +151,7 @@ impl BlockingPlace {
     /// [`StopResult::Removed`].
     pub(crate) unsafe fn insert(self, entry: NonNull<BlockingEntry>) -> Inserted {
         // SAFETY: the contract of this function.
-        unsafe { self.shared.blocking.insert(self.shared, self.generation, entry) }
+        without_interrupts(|| unsafe { self.shared.blocking.insert(self.shared, self.generation, entry) })
     }
 
     /// Takes the entry out of the queue for a stop, if its closure has not begun.
@@ -160,7 +161,7 @@ impl BlockingPlace {
     /// The entry is valid until this returns.
     pub(crate) unsafe fn stop(self, entry: NonNull<BlockingEntry>) -> StopResult {
         // SAFETY: the contract of this function.
-        unsafe { self.shared.blocking.stop(self.shared, entry) }
+        without_interrupts(|| unsafe { self.shared.blocking.stop(self.shared, entry) })
     }
 }
 
@@ -306,7 +307,7 @@ impl Blocking {
 
     /// Ends a pending closure.
     fn has_ended(&self, shared: &PoolShared) {
-        lock(&self.inner).end_one(shared);
+        without_interrupts(|| lock(&self.inner).end_one(shared));
     }
 
     /// # Safety

@@ -66,6 +66,7 @@ pub(crate) use party::Party;
 pub use pool::ThreadPool;
 pub(super) use pool::forward;
 pub use reactor::Reactor;
+pub(crate) use reactor::without_interrupts;
 pub(super) use schedule::raise_forwarded;
 pub use schedule::{PoolSchedule, PoolScheduler};
 pub use scope::{Scope, scope};

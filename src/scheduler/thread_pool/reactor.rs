@@ -11,18 +11,24 @@
 //! - A worker that attends is asleep: another thread may take its seat. So the thread counts as foreign to the pool while user
 //!   code runs: [`Worker::current`] returns `None`, and what it pushes goes to the injector.
 //!
+//! - An [interrupt] is user code. It runs on the stack of a push, a raise, or the end of the pool: as no thread of a pool and in no
+//!   task, and after the last lock was released, by [`without_interrupts`].
+//!
 //! # Callers
 //!
 //! `search.rs` attends in [`Seated::sleep`](super::worker::Seated), and a busy worker in its main loop. `idle/mod.rs` prefers the attending worker if events of its
 //! own reactor make a job ready. `pool.rs` lets a pool that is dropped by an event end on its own.
 
-use core::cell::Cell;
-use core::ptr;
+use core::cell::{Cell, RefCell};
 use core::time::Duration;
+use core::{mem, ptr};
 use std::sync::Arc;
+use std::vec::Vec;
 
 use super::worker::Worker;
 use crate::Panic;
+use crate::sender::current;
+use crate::sender::unwind::OnDrop;
 use crate::sync::atomic::{
     AtomicBool,
     Ordering::{Relaxed, SeqCst},
@@ -111,7 +117,8 @@ pub trait Reactor: Send + Sync + 'static {
 
     /// Makes the thread in [`wait`](Reactor::wait) return. If no thread is there, makes the next call return at once.
     ///
-    /// It is called by any thread, also by the one in `wait`.
+    /// It is called by any thread, also by the one in `wait`. The thread counts as none of the pool's meanwhile. It may be about to
+    /// look for a job, so this must not block until one has run.
     fn interrupt(&self);
 }
 
@@ -151,6 +158,47 @@ impl Vacancy {
 per_thread! {
     /// The worker of this thread while it is in [`Reactor::wait`], or null.
     static ATTENDING: Cell<*const Worker> = Cell::new(ptr::null());
+}
+
+/// The reactors that are interrupted when [`without_interrupts`] returns.
+type HeldBack = RefCell<Vec<Arc<dyn Reactor>>>;
+
+per_thread! {
+    /// The list of the outermost [`without_interrupts`] on this stack, or null.
+    static HELD_BACK: Cell<*const HeldBack> = Cell::new(ptr::null());
+}
+
+/// Interrupts a reactor: now, or when the outermost [`without_interrupts`] on this stack returns.
+pub(super) fn interrupt(reactor: Arc<dyn Reactor>) {
+    // SAFETY: the list is on the stack beneath the caller.
+    match unsafe { HELD_BACK.with(Cell::get).as_ref() } {
+        Some(held_back) => held_back.borrow_mut().push(reactor),
+        None => interrupt_now(reactor),
+    }
+}
+
+fn interrupt_now(reactor: Arc<dyn Reactor>) {
+    let _hidden = current::Hidden::from_poll();
+    // The caller is in the middle of a change of its seat, which code that blocks would pass on. A panic must not reach the job
+    // that was queued.
+    Worker::leave(|| {
+        mem::forget(Panic::catch(|| reactor.interrupt()));
+        mem::forget(Panic::catch(|| drop(reactor)));
+    });
+}
+
+/// Calls `body`, which may wake workers while it holds a lock. Their reactors are interrupted afterwards.
+pub(crate) fn without_interrupts<T>(body: impl FnOnce() -> T) -> T {
+    if !HELD_BACK.with(Cell::get).is_null() {
+        return body();
+    }
+    let held_back = HeldBack::default();
+    HELD_BACK.with(|list| list.set(&held_back));
+    let _end = OnDrop(|| {
+        HELD_BACK.with(|list| list.set(ptr::null()));
+        held_back.take().into_iter().for_each(interrupt_now);
+    });
+    body()
 }
 
 /// The right of one sleeping worker to wait in the reactor.
@@ -197,7 +245,7 @@ impl Attendance<'_> {
         let Some(reactor) = self.reactor else {
             return park(limit);
         };
-        let waited = self.worker.leave(|| {
+        let waited = Worker::leave(|| {
             ATTENDING.with(|attending| attending.set(self.worker));
             let waited = Panic::catch(|| reactor.wait(limit));
             ATTENDING.with(|attending| attending.set(ptr::null()));

@@ -11,7 +11,7 @@ use super::barrier;
 use super::entry::Item;
 use super::idle::SleepKind;
 use super::seat::Seat;
-use super::worker::Seated;
+use super::worker::{Seated, Worker};
 use crate::sync::atomic::Ordering::{Acquire, Relaxed};
 use crate::sync::{park, thread};
 
@@ -177,7 +177,7 @@ impl Seated<'_> {
         let rest = idle.lie_down(seat, searched);
         let _napping = nap.map(|_| idle.nap());
         // From here on a thread that adds a job may wake this one. Jobs that were added before must be seen now.
-        if shared.has_work_at_rest(nap.is_none()) || rest == SleepKind::Last && !shared.end() {
+        if shared.has_work_at_rest(nap.is_none()) || rest == SleepKind::Last && !Worker::leave(|| shared.end()) {
             return idle.get_up(seat, record);
         }
         let mut attendance = if nap.is_none() { self.worker.attend() } else { None };

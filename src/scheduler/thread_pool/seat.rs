@@ -29,10 +29,9 @@ use std::sync::Arc;
 
 use super::child_queue::ChildQueue;
 use super::idle::MAX_WORKERS;
-use super::reactor::Reactor;
+use super::reactor::{self, Reactor};
 use super::ring::Ring;
 use super::slot::Slot;
-use crate::Panic;
 use crate::sync::atomic::{
     AtomicBool, AtomicU32, AtomicUsize,
     Ordering::{Acquire, Release},
@@ -143,9 +142,7 @@ impl ThreadRecord {
             parked.reactor.clone()
         };
         if let Some(reactor) = reactor {
-            // User code, whose panic must not reach the job that was queued.
-            mem::forget(Panic::catch(|| reactor.interrupt()));
-            mem::forget(Panic::catch(|| drop(reactor)));
+            reactor::interrupt(reactor);
         }
     }
 

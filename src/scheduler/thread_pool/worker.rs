@@ -210,11 +210,13 @@ impl Worker {
         CURRENT.with(|current| current.set(ptr::null()));
     }
 
-    /// Makes the calling thread, which is asleep as this worker, foreign to the pool while `body` runs. `body` does not unwind.
-    pub(super) fn leave<T>(&self, body: impl FnOnce() -> T) -> T {
-        CURRENT.with(|current| current.set(ptr::null()));
+    /// Makes the calling thread foreign to its pool, if it is a worker, while `body` runs. `body` does not unwind.
+    ///
+    /// The thread keeps its seat, unless it is asleep: `body` cannot pass the seat on.
+    pub(super) fn leave<T>(body: impl FnOnce() -> T) -> T {
+        let worker = CURRENT.with(|current| current.replace(ptr::null()));
         let result = body();
-        CURRENT.with(|current| current.set(self));
+        CURRENT.with(|current| current.set(worker));
         result
     }
 

@@ -62,6 +62,7 @@ use core::ptr;
 use std::collections::VecDeque;
 use std::vec::Vec;
 
+use super::reactor::without_interrupts;
 use super::seat::{Seat, ThreadRecord};
 use super::worker::Worker;
 use crate::sync::atomic::{
@@ -374,18 +375,20 @@ impl Idle {
 
     /// Ends the pool and wakes every thread for the last time, if all are at rest and `close` finds no new work.
     pub(super) fn end(&self, seats: &[Seat], close: impl FnOnce() -> bool) -> bool {
-        let mut sleepers = lock(&self.sleepers);
-        if !sleepers.is_quiet() || !close() {
-            return false;
-        }
-        self.over.store(true, SeqCst);
-        while let Some(index) = sleepers.list.pop() {
-            self.rouse(&mut sleepers, &seats[index]);
-        }
-        for thread in sleepers.occupants.iter().chain(&sleepers.spares) {
-            thread.unpark();
-        }
-        true
+        without_interrupts(|| {
+            let mut sleepers = lock(&self.sleepers);
+            if !sleepers.is_quiet() || !close() {
+                return false;
+            }
+            self.over.store(true, SeqCst);
+            while let Some(index) = sleepers.list.pop() {
+                self.rouse(&mut sleepers, &seats[index]);
+            }
+            for thread in sleepers.occupants.iter().chain(&sleepers.spares) {
+                thread.unpark();
+            }
+            true
+        })
     }
 
     /// Returns whether the pool has ended, and its threads leave.

@@ -10,6 +10,7 @@ use super::inbox::Inbox;
 use super::results::Policy;
 use super::state::{GroupState, Settled};
 use crate::memory::{self, Cached, Count, OutOfMemoryError, Shared};
+use crate::scheduler::thread_pool::without_interrupts;
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, Relay, StopToken, Why};
 use crate::sync::atomic::{
@@ -314,6 +315,11 @@ impl GroupCore {
 
     /// Raises all children to at least `level`, later ones included.
     fn raise(&self, level: Priority, raising: &mut Raising) {
+        // A raised frame may wake a worker, under the locks of the group and of the frame's strand.
+        without_interrupts(|| self.raise_each(level, raising));
+    }
+
+    fn raise_each(&self, level: Priority, raising: &mut Raising) {
         let mut lock = self.state.lock();
         if lock.floor >= Some(level) {
             return;
