@@ -1,18 +1,20 @@
 //! The context of a task: its creation, its answers, and the task's scheduler.
 
+use std::alloc::Layout;
 use std::any::{Any, TypeId};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::mem;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Poll, Waker};
 use std::thread::{self, ThreadId};
 
-use allocator_api2::alloc::Global;
+use allocator_api2::alloc::{AllocError, Allocator, Global};
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, PoolScheduler, RunLoop, TaskScheduler, ThreadPool};
 use bowline::stop::InplaceStopSource;
-use bowline::task::{FromEnv, InAllocator, Inline, Providing, Task, TaskContext};
+use bowline::task::{self, FromEnv, InAllocator, Inline, Providing, Task, TaskContext};
 use bowline::{Completes, Patched, Query};
 
 use crate::common::{
@@ -583,4 +585,74 @@ fn contexts_nested_a_hundred_thousand_deep_take_no_stack() {
         sync_wait(level(100_000).write_env(With(Request(7)))).unwrap()
     });
     assert_eq!(found, Some(Request(7)));
+}
+
+/// An allocator that asks for the current task whenever it is used.
+#[derive(Clone)]
+struct Curious;
+
+impl Curious {
+    fn ask() {
+        assert!(task::current().is_none() || !task::is_cancelled());
+    }
+}
+
+// SAFETY: the memory is that of `Global`.
+unsafe impl Allocator for Curious {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        Curious::ask();
+        Global.allocate(layout)
+    }
+
+    unsafe fn deallocate(&self, memory: NonNull<u8>, layout: Layout) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            // What is read here afterwards is not the frame.
+            memory.write_bytes(0xDD, layout.size());
+            Global.deallocate(memory, layout);
+        }
+        Curious::ask();
+    }
+}
+
+impl Drop for Curious {
+    fn drop(&mut self) {
+        Curious::ask();
+    }
+}
+
+/// A context that adds nothing, with an allocator.
+struct Allocates;
+
+impl TaskContext for Allocates {
+    type Allocator = Curious;
+    type Scheduler = TaskScheduler<'static>;
+    const INHERITS: bool = true;
+
+    fn new<N: Env>(_: &N) -> Self {
+        Allocates
+    }
+}
+
+#[test]
+fn an_allocator_may_ask_for_the_task_while_a_frame_is_freed() {
+    let make = |n| Task::builder().context_in::<Allocates>(Curious).task(async move { n });
+    let outer = Task::new(async move {
+        let Ok(one) = make(1).await;
+        let two = Task::builder().context_in::<Allocates>(Curious).task(async move {
+            scheduled().await;
+            let Ok(two) = make(2).await;
+            two
+        });
+        let Ok(two) = two.await;
+        one + two
+    });
+    assert_eq!(
+        sync_wait(starts_on(ThreadPool::global().scheduler(), outer)).unwrap(),
+        3
+    );
+}
+
+async fn scheduled() {
+    ThreadPool::global().scheduler().schedule().await;
 }

@@ -359,7 +359,9 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
             if let Err(payload) = Panic::catch(|| future.drop_in_place()) {
                 _ = Panic::catch(|| *result = failed(payload)).map_err(Panic::discard);
             }
-            if room.is_some() && Header::is_alone(header) {
+            // This thread still works for the frame, so an allocator of the user must not be called before the parent has taken
+            // the result.
+            if room.is_some() && Self::is_global() && Header::is_alone(header) {
                 Self::free_empty(header);
                 return Polled::Gone;
             }

@@ -14,7 +14,7 @@ pub(in crate::task) struct FrameVtable {
     /// Polls the future, or drops it if the frame is to stop.
     ///
     /// The first poll of a child on the stack of its parent has a room for the result. A child that is done then, and known to no
-    /// other thread, moves its result there and is freed.
+    /// other thread, moves its result there and is freed, if its memory is from the global allocator.
     pub(in crate::task) poll: unsafe fn(NonNull<Header>, Option<NonNull<()>>) -> Polled,
     /// Moves the result to the pointer. Frees the memory if the flag is set.
     pub(in crate::task) take: unsafe fn(NonNull<Header>, NonNull<()>, bool),
