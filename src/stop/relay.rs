@@ -40,7 +40,8 @@ pub(crate) struct Relay {
     job: Job,
     /// The state that callbacks listen to. It is stopped by the outer source's stop, or alone.
     registry: Registry,
-    /// The number of holds of a relay that is not `UNLINKED`: one until the end, and one while a stop is passed on. The thread that releases the last hold leaves the slot and calls `over`.
+    /// The number of holds of a relay that is not `UNLINKED`: one until the end, and one while a stop is passed on. The thread
+    /// that releases the last hold leaves the slot and calls `over`.
     ///
     /// - Decremented with acquire and release, so the last release sees what the others did.
     /// - Incremented by a stop, relaxed, unless it is zero. At zero the slot is being left, which waits for the slot's
@@ -65,8 +66,8 @@ pub(crate) struct Relay {
     over: unsafe fn(NonNull<Relay>) -> Transfer,
 }
 
-// SAFETY: `outside` and the shortcut's registry are written once and published by `link`. `why` and `job` are accessed by the
-// one thread that passes the stop on. The rest is atomics and a registry.
+// SAFETY: `outside` is written once and published by `link`. `why` and `job` are accessed by the one thread that passes the stop
+// on. The rest is atomics and a registry.
 unsafe impl Send for Relay {}
 // SAFETY: see `Send`.
 unsafe impl Sync for Relay {}

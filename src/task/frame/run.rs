@@ -93,7 +93,7 @@ unsafe fn polled(frame: NonNull<Header>, poll: &Poll, done: bool) -> Transfer {
         let mut resumed = poll.take_later();
         // SAFETY: the caller polls the busy frame. An operation does nothing before it is completed.
         if unsafe { finish(frame, true, &mut resumed) } {
-            // SAFETY: `whom` of a frame with a completion is its operation, which waits for this call.
+            // SAFETY: `whom` of a frame with a completion is its operation, or the frame of a spawned child: both wait for this call.
             return unsafe { complete(NonNull::new_unchecked(whom)) }.and(resumed);
         }
         poll.keep(resumed);
@@ -214,7 +214,7 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
         // SAFETY: `begin_in` or `await_child` set a successor, which is not null.
         let whom = unsafe { NonNull::new_unchecked(whom) };
         if let Some(complete) = complete {
-            // SAFETY: `whom` of a frame with a completion is its operation, which waits for this call.
+            // SAFETY: `whom` of a frame with a completion is its operation, or the frame of a spawned child: both wait for this call.
             return unsafe { complete(whom) }.and(resumed);
         }
         let parent = whom.cast::<Header>();
