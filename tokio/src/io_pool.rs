@@ -46,7 +46,8 @@ const TICK: Duration = Duration::from_millis(2);
 /// Futures of `tokio::spawn` run on the thread that waits for events, one after the other, as on every runtime of one thread. So
 /// they must not block, not even for jobs of the pool.
 ///
-/// The drop waits for the queued jobs, as that of a [`ThreadPool`], and then shuts the runtime down. A task that waits for a socket
+/// The drop waits for the queued jobs, as that of a [`ThreadPool`], and then shuts the runtime down, also inside of another
+/// runtime. A task that waits for a socket
 /// meanwhile continues on the global pool, without the runtime.
 pub struct IoPool {
     /// `None` only during the drop.
@@ -76,7 +77,7 @@ impl IoPool {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let driver = Arc::new(Driver {
-            runtime,
+            runtime: Some(runtime),
             worker: Call::default(),
             reserve: Call::default(),
             turns: AtomicUsize::new(0),
@@ -120,7 +121,7 @@ impl IoPool {
 
     /// Returns a handle of the runtime.
     pub fn handle(&self) -> &Handle {
-        self.driver.runtime.handle()
+        self.driver.runtime().handle()
     }
 }
 
@@ -150,7 +151,8 @@ impl fmt::Debug for IoPool {
 
 /// The runtime, and the threads that drive it.
 struct Driver {
-    runtime: Runtime,
+    /// `None` only during the drop.
+    runtime: Option<Runtime>,
     /// Ends the turn of the worker that waits.
     worker: Call,
     /// Ends the turn of the reserve.
@@ -171,7 +173,7 @@ impl Reactor for Driver {
     fn wait(&self, limit: Option<Duration>) {
         let _turn = Turn::begin(self);
         let called = self.worker.called();
-        self.runtime.block_on(async {
+        self.runtime().block_on(async {
             match limit {
                 None => called.await,
                 // The runtime looks for events before it polls this again.
@@ -212,6 +214,13 @@ impl Drop for Turn<'_> {
 }
 
 impl Driver {
+    fn runtime(&self) -> &Runtime {
+        match &self.runtime {
+            Some(runtime) => runtime,
+            None => unreachable!("the runtime exists until the drop"),
+        }
+    }
+
     /// Runs the reserve: drives the runtime whenever no worker has done so for a tick.
     fn stand_by(&self) {
         let mut before = self.turns.load(SeqCst);
@@ -242,9 +251,27 @@ impl Driver {
     fn drive(&self, turns: usize) {
         self.is_reserve_driving.store(true, SeqCst);
         if self.turns.load(SeqCst) == turns && !self.has_ended.load(SeqCst) {
-            self.runtime.block_on(self.reserve.called());
+            self.runtime().block_on(self.reserve.called());
         }
         self.is_reserve_driving.store(false, SeqCst);
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        if Handle::try_current().is_err() {
+            return;
+        }
+        // Inside of a runtime, tokio refuses to wait for the end of another one. So a thread outside does that.
+        let runtime = Mutex::new(self.runtime.take());
+        thread::scope(|scope| {
+            let dropped = thread::Builder::new().spawn_scoped(scope, || drop(lock(&runtime).take()));
+            _ = dropped.map(thread::ScopedJoinHandle::join);
+        });
+        if let Some(runtime) = lock(&runtime).take() {
+            // The system has refused the thread. This does not wait.
+            runtime.shutdown_background();
+        }
     }
 }
 

@@ -187,6 +187,25 @@ fn a_pool_may_be_dropped_by_a_future_of_its_runtime() {
 }
 
 #[test]
+fn a_pool_may_be_dropped_inside_of_another_runtime() {
+    in_time(|| {
+        let other = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let (send, receive) = mpsc::channel();
+        other.block_on(async {
+            let pool = IoPool::new(2).unwrap();
+            drop(pool.handle().spawn_blocking(move || {
+                std::thread::sleep(Duration::from_millis(5));
+                send.send(()).unwrap();
+            }));
+            drop(pool);
+            // The drop has waited for the closure.
+            receive.try_recv().unwrap();
+            IoPool::new(0).unwrap_err();
+        });
+    });
+}
+
+#[test]
 fn settings_are_those_of_the_builder() {
     in_time(|| {
         let pool = IoPool::with(ThreadPool::builder().threads(1).names(|n| format!("cook-{n}"))).unwrap();
