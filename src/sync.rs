@@ -201,7 +201,10 @@ type LocalKey<T> = std::thread::LocalKey<T>;
 #[cfg(all(feature = "std", loom))]
 type LocalKey<T> = loom::thread::LocalKey<T>;
 
-/// A thread-local value without a destructor. An access is the computation of an address.
+/// A thread-local value without a destructor. An access is the computation of an address on most platforms.
+///
+/// Elsewhere the thread frees the value when it ends, before or after the values with destructors. If one of these accesses it
+/// then, it begins anew. So no value may be needed in a destructor that was written before the destructors run.
 #[cfg(feature = "std")]
 pub(crate) struct PerThread<T: 'static>(&'static LocalKey<T>);
 
@@ -220,9 +223,9 @@ impl<T> PerThread<T> {
         #[cfg(not(loom))]
         {
             let Ok(value) = self.0.try_with(core::ptr::from_ref) else {
-                unreachable!("a value without a destructor is never destroyed")
+                unreachable!("a value without a destructor is never being destroyed")
             };
-            // SAFETY: for the same reason the value is valid until the thread ends.
+            // SAFETY: the thread frees the value, if at all, between destructors of its values, and so not during `f`.
             f(unsafe { &*value })
         }
         #[cfg(loom)]

@@ -96,6 +96,7 @@ unsafe impl Allocator for Cached {
 /// The heaps of this process.
 #[cfg(not(loom))]
 mod process {
+    use core::cell::Cell;
     use core::ptr::NonNull;
 
     use super::depot::Depot;
@@ -112,28 +113,46 @@ mod process {
     // SAFETY: a heap may be used by any thread, one at a time, which the lock ensures.
     unsafe impl Send for LastHeap {}
 
-    /// Ends the thread's heap when it is dropped.
-    struct End;
+    /// The heap of threads whose own heap has not begun, or has ended. It never gets a slab.
+    static NONE: NoHeap = NoHeap(Heap::new());
 
-    impl Drop for End {
+    struct NoHeap(Heap);
+
+    // SAFETY: a heap without slabs is only read.
+    unsafe impl Sync for NoHeap {}
+
+    /// The heap of a thread, which ends when it is dropped.
+    struct OwnHeap(Heap);
+
+    impl Drop for OwnHeap {
         fn drop(&mut self) {
-            HEAP.with(|heap| heap.end(&DEPOT));
+            HEAP.with(|heap| heap.set(&raw const NONE.0));
+            self.0.end(&DEPOT);
         }
     }
 
     per_thread! {
-        /// The heap of the thread. It gets slabs only in [`with_lasting_heap`].
-        static HEAP: Heap = Heap::new();
+        /// The heap of the thread, or that of [`NONE`]. Set by [`with_lasting_heap`].
+        ///
+        /// The heap itself has a destructor, since on some platforms a thread frees its other values in any order.
+        static HEAP: Cell<*const Heap> = Cell::new(&raw const NONE.0);
     }
 
     std::thread_local! {
-        static END: End = const { End };
+        static OWN: OwnHeap = const { OwnHeap(Heap::new()) };
+    }
+
+    /// Calls `f` with the heap of the thread, or with one that has no slabs.
+    #[inline(always)]
+    fn with_heap<T>(f: impl FnOnce(&Heap) -> T) -> T {
+        // SAFETY: the pointer is reset before the thread's heap is dropped, and `f` drops no value of the thread.
+        f(unsafe { &*HEAP.with(Cell::get) })
     }
 
     /// Allocates a slot of a class.
     #[inline(always)]
     pub(super) fn allocate(class: usize) -> Option<NonNull<u8>> {
-        match HEAP.with(|heap| heap.take(class)) {
+        match with_heap(|heap| heap.take(class)) {
             Some(slot) => Some(slot),
             None => allocate_slowly(class),
         }
@@ -148,7 +167,7 @@ mod process {
     pub(super) unsafe fn deallocate(slot: NonNull<u8>, class: usize) {
         // SAFETY: the contract of this function. All heaps have one depot.
         unsafe {
-            if !HEAP.with(|heap| heap.put(slot, class, &DEPOT)) {
+            if !with_heap(|heap| heap.put(slot, class, &DEPOT)) {
                 deallocate_slowly(slot, class);
             }
         }
@@ -172,7 +191,11 @@ mod process {
 
     /// Calls `f` with a heap that may get slabs, because it ends later. The calling thread has exclusive use of it.
     fn with_lasting_heap<T>(f: impl Fn(&Heap) -> T) -> T {
-        match END.try_with(|_| HEAP.with(&f)) {
+        let own = OWN.try_with(|own| {
+            HEAP.with(|heap| heap.set(&raw const own.0));
+            f(&own.0)
+        });
+        match own {
             Ok(result) => result,
             // The thread's destructors run.
             Err(_) => f(&lock(&LAST).0),
