@@ -1,9 +1,10 @@
 //! What `dump_all` and the watchdog tell about running tasks, with the feature `inspect`.
 #![cfg(feature = "inspect")]
 
+use std::collections::BTreeSet;
 use std::future::{pending, poll_fn};
 use std::panic::Location;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -13,12 +14,15 @@ use bowline::scheduler::ThreadPool;
 use bowline::task::{
     self, Instrument, Priority, Reason, SpawnOptions, Task, TaskActivity, TaskNode, TaskRef, TaskState, TaskTree,
 };
+use serde_json::{Value, json};
 
 /// The tests look at all tasks of the process, so they run one after the other.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
+
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// The most that a test waits for something that happens soon.
 const SOON: Duration = Duration::from_secs(30);
@@ -114,19 +118,29 @@ fn the_place_and_the_type_of_an_await_are_known() {
     assert!(task::block_on(handle).is_err());
 }
 
+/// Starts a task with the name `subject`, which sends the line where it is about to wait or to spawn.
+type Begin = Box<dyn FnOnce(Sender<u32>) -> task::Handle<()>>;
+
+fn begin<F>(body: impl FnOnce(Sender<u32>) -> F + 'static) -> Begin
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    Box::new(|lines| task::detach_with(SpawnOptions::new().name("subject"), body(lines)))
+}
+
+/// What the tree says of a future of another crate.
+const FOREIGN: &str = "a future of another crate";
+
 #[test]
 fn each_kind_of_await_tells_its_line() {
     let _alone = alone();
-    type Begin = Box<dyn FnOnce(std::sync::mpsc::Sender<u32>) -> task::Handle<()>>;
-    fn begin<F: Future<Output = ()> + Send + 'static>(
-        body: impl FnOnce(std::sync::mpsc::Sender<u32>) -> F + 'static,
-    ) -> Begin {
-        Box::new(|lines| task::detach_with(SpawnOptions::new().name("subject"), body(lines)))
-    }
-    let forever = || task::sleep(Duration::from_secs(3600));
-    let cases: Vec<(&str, Begin)> = vec![
+    bowline::task_local! { static LEVEL: u32; }
+    let forever = || task::sleep(HOUR);
+    // The kind, a part of what the tree says of it, and the task.
+    let cases: Vec<(&str, &str, Begin)> = vec![
         (
             "an awaited task",
+            "Sleep",
             begin(move |lines| async move {
                 lines.send(line!() + 2).unwrap();
                 let inner = async move {
@@ -136,6 +150,7 @@ fn each_kind_of_await_tells_its_line() {
             }),
         ),
         (
+            "the next child of a group",
             "the next child of a group",
             begin(|lines| async move {
                 task::group(async move |group: task::TaskGroup<()>| {
@@ -148,6 +163,7 @@ fn each_kind_of_await_tells_its_line() {
         ),
         (
             "all children of a group",
+            "all children of a group",
             begin(|lines| async move {
                 task::group(async move |group: task::TaskGroup<()>| {
                     group.spawn(pending());
@@ -159,6 +175,7 @@ fn each_kind_of_await_tells_its_line() {
         ),
         (
             "a group whose body has ended",
+            "all children of a group",
             begin(|lines| async move {
                 lines.send(line!() + 1).unwrap();
                 task::group(async |group: task::TaskGroup<()>| group.spawn(pending())).await;
@@ -166,6 +183,7 @@ fn each_kind_of_await_tells_its_line() {
         ),
         (
             "a deadline around a future of another crate",
+            FOREIGN,
             begin(|lines| async move {
                 lines.send(line!() + 1).unwrap();
                 _ = task::with_timeout(Duration::from_secs(3600), pending::<()>()).await;
@@ -173,24 +191,423 @@ fn each_kind_of_await_tells_its_line() {
         ),
         (
             "a sender inside a deadline",
+            "Sleep",
             begin(move |lines| async move {
                 let inside = async move {
                     lines.send(line!() + 1).unwrap();
                     forever().await;
                 };
-                _ = task::with_timeout(Duration::from_secs(7200), inside).await;
+                _ = task::with_timeout(2 * HOUR, inside).await;
+            }),
+        ),
+        (
+            "a handle",
+            "a detached task (task ",
+            begin(|lines| async move {
+                // The detached task ends when this one drops the sender.
+                let (_open, closed) = async_channel::bounded::<()>(1);
+                let handle = task::detach(async move { closed.recv().await });
+                lines.send(line!() + 1).unwrap();
+                _ = handle.await;
+            }),
+        ),
+        (
+            "a handle inside a task-local scope",
+            "a detached task (task ",
+            begin(|lines| async move {
+                let (_open, closed) = async_channel::bounded::<()>(1);
+                let mut handle = task::detach(async move { closed.recv().await });
+                lines.send(line!() + 1).unwrap();
+                _ = LEVEL.scope(1, &mut handle).await;
+            }),
+        ),
+        (
+            "a child that is bound to a variable",
+            "a child (task ",
+            begin(|lines| async move {
+                let child = task::let_async(pending::<()>());
+                lines.send(line!() + 1).unwrap();
+                child.await;
+            }),
+        ),
+        (
+            "a child inside a deadline",
+            "a child (task ",
+            begin(|lines| async move {
+                let child = task::let_async(pending::<()>());
+                lines.send(line!() + 1).unwrap();
+                _ = task::with_timeout(HOUR, child).await;
+            }),
+        ),
+        (
+            "how the next child ends",
+            "the next child of a group",
+            begin(|lines| async move {
+                task::supervised_group(async move |group: task::TaskGroup<()>| {
+                    group.spawn(pending());
+                    lines.send(line!() + 1).unwrap();
+                    group.next_ended().await;
+                })
+                .await
+            }),
+        ),
+        (
+            "the next child or its error",
+            "the next child of a group",
+            begin(|lines| async move {
+                let group = task::try_group(async move |group: task::TaskGroup<Result<(), ()>>| {
+                    group.spawn(pending());
+                    lines.send(line!() + 1).unwrap();
+                    group.try_next().await
+                });
+                _ = group.await;
+            }),
+        ),
+        (
+            "the next child until a deadline",
+            "the next child of a group",
+            begin(|lines| async move {
+                task::group(async move |group: task::TaskGroup<()>| {
+                    group.spawn(pending());
+                    lines.send(line!() + 1).unwrap();
+                    group.next_until(Instant::now() + HOUR).await;
+                })
+                .await
+            }),
+        ),
+        (
+            "room in a group",
+            "room in a group",
+            begin(|lines| async move {
+                task::group(async move |group: task::TaskGroup<()>| {
+                    group.set_limit(1);
+                    group.spawn(pending());
+                    lines.send(line!() + 1).unwrap();
+                    group.ready().await;
+                })
+                .await
+            }),
+        ),
+        (
+            "room for a child",
+            "room in a group",
+            begin(|lines| async move {
+                task::group(async move |group: task::TaskGroup<()>| {
+                    group.set_limit(1);
+                    group.spawn(pending());
+                    lines.send(line!() + 1).unwrap();
+                    group.spawn_when_ready(async {}).await;
+                })
+                .await
+            }),
+        ),
+        (
+            "room for a child with options, which may be refused",
+            "room in a group",
+            begin(|lines| async move {
+                task::group(async move |group: task::TaskGroup<()>| {
+                    group.set_limit(1);
+                    group.spawn(pending());
+                    let options = SpawnOptions::new().name("late");
+                    lines.send(line!() + 1).unwrap();
+                    _ = group.try_spawn_when_ready_with(options, async {}).await;
+                })
+                .await
+            }),
+        ),
+        (
+            "children that are gathered",
+            "the next child of a group",
+            begin(|lines| async move {
+                lines.send(line!() + 1).unwrap();
+                task::gather(task::AllResults::new(), [pending::<()>()]).await;
+            }),
+        ),
+        (
+            "a group as a stream, at the line of the group",
+            "the next child of a group",
+            begin(|lines| async move {
+                lines.send(line!() + 1).unwrap();
+                let group = task::group(async move |mut group: task::TaskGroup<()>| {
+                    group.spawn(pending());
+                    futures_util::StreamExt::next(&mut group).await;
+                });
+                group.await
+            }),
+        ),
+        (
+            "an attempt that is tried again after an error",
+            FOREIGN,
+            begin(|lines| async move {
+                lines.send(line!() + 1).unwrap();
+                _ = task::retry_with(RetryPolicy::new(), pending::<Result<(), ()>>).await;
+            }),
+        ),
+        (
+            "the delay after an error",
+            "TimerSchedule",
+            begin(|lines| async move {
+                let policy = RetryPolicy::new().initial_delay(HOUR).max_delay(HOUR);
+                let attempt = || async { Err::<(), _>("busy") };
+                lines.send(line!() + 1).unwrap();
+                _ = task::retry_with_if(policy, |error| *error == "busy", attempt).await;
+            }),
+        ),
+        (
+            "a closure that blocks",
+            "SpawnBlocking",
+            begin(|lines| async move {
+                let block = |token: bowline::stop::InplaceStopToken<'_>| {
+                    while !token.stop_requested() {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                };
+                lines.send(line!() + 1).unwrap();
+                task::spawn_blocking(block).await;
+            }),
+        ),
+        (
+            "a cancellation handler around a future of another crate",
+            FOREIGN,
+            begin(|lines| async move {
+                let (_open, channel) = async_channel::bounded::<()>(1);
+                let close = channel.clone();
+                lines.send(line!() + 1).unwrap();
+                _ = task::with_cancellation_handler(move || _ = close.close(), channel.recv()).await;
+            }),
+        ),
+        (
+            "an escalation handler around a future of another crate",
+            FOREIGN,
+            begin(|lines| async move {
+                lines.send(line!() + 1).unwrap();
+                task::with_escalation_handler(|_, _| {}, pending::<()>()).await;
+            }),
+        ),
+        (
+            "a task-local scope around a future of another crate",
+            FOREIGN,
+            begin(|lines| async move {
+                lines.send(line!() + 1).unwrap();
+                LEVEL.scope(1, pending::<()>()).await;
             }),
         ),
     ];
-    for (kind, begin) in cases {
+    for (kind, what, begin) in cases {
         let (send, lines) = channel();
         let handle = begin(send);
         let line = lines.recv().unwrap();
         let tree = look_until_waiting("subject");
         let node = named(&tree, "subject").unwrap();
         assert_eq!(line_of(&node), Some(line), "{kind}:\n{tree}");
+        let place = node.waits().and_then(|wait| wait.location()).map(Location::file);
+        assert_eq!(place, Some(file!()), "{kind}:\n{tree}");
+        let text = tree.to_string();
+        let told = text.lines().find(|told| told.contains(&format!("{}:{line}:", file!())));
+        assert!(told.is_some_and(|told| told.contains(what)), "{kind}: {what}\n{text}");
+        assert!(tree.to_html().contains(what), "{kind}");
         handle.cancel();
         _ = task::block_on(handle);
+    }
+    look_until(TaskTree::is_empty);
+}
+
+#[test]
+fn the_task_behind_a_handle_is_known() {
+    let _alone = alone();
+    let (open, closed) = async_channel::bounded::<()>(1);
+    let awaited = task::detach_with(SpawnOptions::new().name("awaited"), async move { closed.recv().await });
+    let id = awaited.task().id();
+    let waiting = task::detach_with(SpawnOptions::new().name("waiting"), async move {
+        let child = task::let_async(async { _ = awaited.await });
+        child.await;
+    });
+    let tree = look_until(|tree| tree.len() == 3 && tree.iter().all(|node| node.waits().is_some()));
+    let waiting_node = named(&tree, "waiting").unwrap();
+    let child = waiting_node.children().next().unwrap();
+    assert_eq!(waiting_node.waits().unwrap().task(), Some(child.id()));
+    assert_eq!(child.waits().unwrap().task(), Some(id));
+    assert_eq!(named(&tree, "awaited").unwrap().waits().unwrap().task(), None);
+    assert!(
+        tree.to_string().contains(&format!("a detached task (task {id})")),
+        "{tree}"
+    );
+    drop(open);
+    task::block_on(waiting).unwrap();
+}
+
+#[test]
+fn a_cancellation_handler_that_runs_is_waited_for_at_its_line() {
+    let _alone = alone();
+    let (ends, ended) = channel::<()>();
+    let (called, calls) = async_channel::bounded::<()>(1);
+    let line = Arc::new(Mutex::new(0));
+    let noted = line.clone();
+    let handle = task::detach_with(SpawnOptions::new().name("subject"), async move {
+        let handler = move || {
+            called.try_send(()).unwrap();
+            _ = ended.recv();
+        };
+        *noted.lock().unwrap() = line!() + 1;
+        _ = task::with_cancellation_handler(handler, calls.recv()).await;
+    });
+    look_until_waiting("subject");
+    std::thread::scope(|scope| {
+        scope.spawn(|| handle.cancel());
+        let waits_for = |tree: &TaskTree| named(tree, "subject").and_then(|node| node.waits()?.what());
+        let tree = look_until(|tree| waits_for(tree) == Some("a cancellation handler that runs"));
+        assert_eq!(
+            line_of(&named(&tree, "subject").unwrap()),
+            Some(*line.lock().unwrap()),
+            "{tree}"
+        );
+        drop(ends);
+    });
+    _ = task::block_on(handle);
+}
+
+#[test]
+fn each_kind_of_spawn_tells_its_line() {
+    let _alone = alone();
+    // The kind, how many tasks there are, and the task that spawns one.
+    let cases: Vec<(&str, usize, Begin)> = vec![
+        (
+            "a child of a group",
+            2,
+            begin(|lines| async move {
+                task::group(async move |group: task::TaskGroup<()>| {
+                    lines.send(line!() + 1).unwrap();
+                    group.spawn(pending());
+                })
+                .await
+            }),
+        ),
+        (
+            "a child with options",
+            2,
+            begin(|lines| async move {
+                task::group(async move |group: task::TaskGroup<()>| {
+                    lines.send(line!() + 1).unwrap();
+                    group.spawn_with(SpawnOptions::new().name("child"), pending());
+                })
+                .await
+            }),
+        ),
+        (
+            "a child that may be refused",
+            2,
+            begin(|lines| async move {
+                task::group(async move |group: task::TaskGroup<()>| {
+                    lines.send(line!() + 1).unwrap();
+                    _ = group.try_spawn(pending());
+                })
+                .await
+            }),
+        ),
+        (
+            "a child that has waited for room",
+            2,
+            begin(|lines| async move {
+                task::group(async move |group: task::TaskGroup<()>| {
+                    group.set_limit(1);
+                    group.spawn(async {});
+                    lines.send(line!() + 1).unwrap();
+                    group.spawn_when_ready(pending()).await;
+                })
+                .await
+            }),
+        ),
+        (
+            "a child with options that has waited for room",
+            2,
+            begin(|lines| async move {
+                task::group(async move |group: task::TaskGroup<()>| {
+                    let options = SpawnOptions::new().name("child");
+                    lines.send(line!() + 1).unwrap();
+                    group.spawn_when_ready_with(options, pending()).await;
+                })
+                .await
+            }),
+        ),
+        (
+            "a child that may be refused after it has waited for room",
+            2,
+            begin(|lines| async move {
+                task::group(async move |group: task::TaskGroup<()>| {
+                    lines.send(line!() + 1).unwrap();
+                    _ = group.try_spawn_when_ready(pending()).await;
+                })
+                .await
+            }),
+        ),
+        (
+            "children that are gathered",
+            3,
+            begin(|lines| async move {
+                lines.send(line!() + 1).unwrap();
+                task::gather(task::AllResults::new(), [pending::<()>(), pending()]).await;
+            }),
+        ),
+        (
+            "a child that is bound to a variable",
+            2,
+            begin(|lines| async move {
+                lines.send(line!() + 1).unwrap();
+                let child = task::let_async(pending::<()>());
+                child.await;
+            }),
+        ),
+        (
+            "a detached task",
+            2,
+            begin(|lines| async move {
+                let (_open, closed) = async_channel::bounded::<()>(1);
+                lines.send(line!() + 1).unwrap();
+                drop(task::detach(async move { closed.recv().await }));
+                pending().await
+            }),
+        ),
+        (
+            "a detached task with options",
+            2,
+            begin(|lines| async move {
+                let (_open, closed) = async_channel::bounded::<()>(1);
+                let options = SpawnOptions::new().name("detached");
+                lines.send(line!() + 1).unwrap();
+                drop(task::detach_with(options, async move { closed.recv().await }));
+                pending().await
+            }),
+        ),
+        (
+            "a coroutine in a blocking scope",
+            2,
+            begin(|lines| async move {
+                let (_open, closed) = async_channel::bounded::<()>(1);
+                let borrow = move || {
+                    task::scope(|scope| {
+                        lines.send(line!() + 1).unwrap();
+                        scope.spawn_async(async { _ = closed.recv().await });
+                    })
+                };
+                drop(std::thread::spawn(borrow));
+                pending().await
+            }),
+        ),
+    ];
+    for (kind, many, begin) in cases {
+        let (send, lines) = channel();
+        let handle = begin(send);
+        let line = lines.recv().unwrap();
+        let tree = look_until(|tree| tree.len() == many && tree.iter().all(|node| node.waits().is_some()));
+        let spawned = tree.iter().filter(|node| node.name() != Some("subject"));
+        for node in spawned {
+            let at = node.spawned_at().unwrap();
+            assert_eq!((at.file(), at.line()), (file!(), line), "{kind}:\n{tree}");
+            assert_eq!(node.task().spawned_at(), Some(at));
+        }
+        handle.cancel();
+        _ = task::block_on(handle);
+        look_until(TaskTree::is_empty);
     }
 }
 
@@ -290,12 +707,178 @@ fn json_has_every_task_and_escapes_names() {
     assert!(task::block_on(handle).is_err());
 }
 
+#[test]
+fn json_is_well_formed_and_tells_what_the_tree_tells() {
+    let _alone = alone();
+    let pool = ThreadPool::new(1);
+    let (begun, begins) = channel();
+    let (end, ends) = channel::<()>();
+    let options = || SpawnOptions::new().scheduler(pool.scheduler());
+    let running = task::detach_with(options().name("running"), async move {
+        begun.send(()).unwrap();
+        ends.recv().unwrap();
+    });
+    begins.recv().unwrap();
+    let queued = task::detach_with(options().name("queued").priority(Priority::Utility), async {});
+    queued.raise(Priority::UserInitiated);
+    let (release, released) = async_channel::bounded::<()>(1);
+    let lines = Arc::new(Mutex::new((0, 0)));
+    let noted = lines.clone();
+    let waiting = task::detach_with(SpawnOptions::new().name("waiting"), async move {
+        let group = task::group(async move |group: task::TaskGroup<()>| {
+            let inside = noted.clone();
+            let limited = async move {
+                inside.lock().unwrap().1 = line!() + 1;
+                _ = task::shield(released.recv()).await;
+            };
+            noted.lock().unwrap().0 = line!() + 1;
+            group.spawn_with(SpawnOptions::new().name("limited"), limited);
+        });
+        _ = task::with_timeout(HOUR, group).await;
+    });
+    look_until(|tree| {
+        ["waiting", "limited"].map(|name| named(tree, name).is_some_and(|node| node.waits().is_some())) == [true; 2]
+    });
+    waiting.cancel_for(Reason::Custom("an \"urgent\"\tmatter"));
+    let tree = look_until(|tree| {
+        let limited = named(tree, "limited").filter(|node| node.cancelled_at().is_some());
+        limited.is_some_and(|node| node.waits().is_some())
+    });
+    let json: Value = serde_json::from_str(&tree.to_json()).unwrap();
+    let tasks = json["tasks"].as_array().unwrap();
+    assert_eq!((json.as_object().unwrap().len(), tasks.len()), (1, tree.len()));
+    let keys = [
+        "id",
+        "parent",
+        "name",
+        "state",
+        "activity",
+        "awaited_at",
+        "awaited",
+        "awaited_task",
+        "waiting",
+        "cancelled",
+        "cancelled_for",
+        "deadline_in",
+        "priority",
+        "base_priority",
+        "spawned_at",
+        "others",
+    ];
+    for task in tasks {
+        let found: BTreeSet<&str> = task.as_object().unwrap().keys().map(String::as_str).collect();
+        assert_eq!(found, BTreeSet::from(keys));
+    }
+    let find = |name: &str| tasks.iter().find(|task| task["name"] == name).unwrap();
+    let at = |line: u32, value: &Value| value.as_str().unwrap().starts_with(&format!("{}:{line}:", file!()));
+    let (spawned, awaited) = *lines.lock().unwrap();
+
+    let task = find("limited");
+    assert_eq!(
+        (&task["state"], &task["activity"]),
+        (&json!("cancelled"), &json!("waiting"))
+    );
+    assert_eq!(task["parent"], find("waiting")["id"]);
+    assert_eq!(task["cancelled"], "an \"urgent\"\tmatter");
+    assert!(
+        (0.0..3600.0).contains(&task["cancelled_for"].as_f64().unwrap()),
+        "{task}"
+    );
+    assert!((0.0..3600.0).contains(&task["waiting"].as_f64().unwrap()), "{task}");
+    assert!(
+        (1.0..=3600.0).contains(&task["deadline_in"].as_f64().unwrap()),
+        "{task}"
+    );
+    assert!(
+        at(awaited, &task["awaited_at"]) && at(spawned, &task["spawned_at"]),
+        "{task}"
+    );
+    assert_eq!((&task["awaited"], &task["awaited_task"]), (&Value::Null, &Value::Null));
+    assert_eq!(
+        (&task["priority"], &task["base_priority"]),
+        (&json!("Default"), &json!("Default"))
+    );
+    assert_eq!(task["others"], 0);
+
+    let task = find("waiting");
+    assert_eq!(task["id"], waiting.task().id().as_u64());
+    assert_eq!((&task["parent"], &task["deadline_in"]), (&Value::Null, &Value::Null));
+    assert_eq!(task["awaited"], "all children of a group");
+
+    for (name, priority, base) in [
+        ("running", "Default", "Default"),
+        ("queued", "UserInitiated", "Utility"),
+    ] {
+        let task = find(name);
+        assert_eq!((&task["state"], &task["activity"]), (&json!("running"), &json!(name)));
+        assert_eq!(
+            (&task["priority"], &task["base_priority"]),
+            (&json!(priority), &json!(base))
+        );
+        for unknown in [
+            "awaited_at",
+            "awaited",
+            "awaited_task",
+            "waiting",
+            "cancelled",
+            "cancelled_for",
+            "deadline_in",
+        ] {
+            assert_eq!(task[unknown], Value::Null, "{name}: {unknown}");
+        }
+    }
+    end.send(()).unwrap();
+    release.try_send(()).unwrap();
+    for handle in [running, queued] {
+        task::block_on(handle).unwrap();
+    }
+    _ = task::block_on(waiting);
+    look_until(TaskTree::is_empty);
+}
+
+#[test]
+fn json_tells_the_task_behind_a_handle_and_a_deadline_that_has_passed() {
+    let _alone = alone();
+    let (open, closed) = async_channel::bounded::<()>(1);
+    let late = async move {
+        let closed = closed;
+        // Inherits the deadline, and does not heed it.
+        let child = task::let_async(async move { task::shield(closed.recv()).await.is_err() });
+        child.await
+    };
+    let handle = task::detach(async { task::with_timeout(Duration::from_millis(1), late).await });
+    let id = handle.task().id().as_u64();
+    let tree = look_until(|tree| {
+        let is_late = |node: TaskNode<'_>| node.deadline().is_some_and(|at| at < tree.created_at());
+        let all_wait = tree.len() == 2 && tree.iter().all(|node| node.waits().is_some());
+        all_wait && tree.iter().any(|node| is_late(node) && node.cancelled_at().is_some())
+    });
+    let json: Value = serde_json::from_str(&tree.to_json()).unwrap();
+    let find = |id: u64| {
+        json["tasks"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .find(|task| task["id"] == id)
+            .unwrap()
+    };
+    let child = find(find(id)["awaited_task"].as_u64().unwrap());
+    assert_eq!(find(id)["awaited"], "a child");
+    assert_eq!(child["parent"], id);
+    assert!(child["deadline_in"].as_f64().unwrap() < 0.0, "{child}");
+    assert_eq!(child["cancelled"], Reason::Deadline.to_string());
+    drop(open);
+    _ = task::block_on(handle);
+    look_until(TaskTree::is_empty);
+}
+
 /// The page of a group whose second child waits for longer than its first, and has a cancelled child of its own. `scripts/page` opens
 /// it in a browser.
 #[test]
 fn the_page_shows_each_task_below_the_one_that_waits_for_it() {
     let _alone = alone();
     let with_name = |name: &'static str| SpawnOptions::new().name(name);
+    let (serve, served) = async_channel::bounded::<()>(1);
     let kitchen = task::detach_with(with_name("kitchen"), async move {
         task::group(async move |kitchen| {
             kitchen.spawn_with(with_name("plates"), async {
@@ -304,7 +887,7 @@ fn the_page_shows_each_task_below_the_one_that_waits_for_it() {
             });
             kitchen.spawn_with(with_name("<oven> & \"grill\""), async move {
                 task::group(async move |oven| {
-                    oven.spawn_with(with_name("roast"), task::shield(pending::<()>()));
+                    oven.spawn_with(with_name("roast"), async move { _ = task::shield(served.recv()).await });
                     oven.cancel_all();
                 })
                 .await;
@@ -328,8 +911,10 @@ fn the_page_shows_each_task_below_the_one_that_waits_for_it() {
     if let Some(path) = std::env::var_os("BOWLINE_PAGE") {
         std::fs::write(path, page).unwrap();
     }
-    // The shielded child never ends.
-    std::mem::forget(kitchen);
+    kitchen.cancel();
+    drop(serve);
+    _ = task::block_on(kitchen);
+    look_until(TaskTree::is_empty);
 }
 
 #[test]

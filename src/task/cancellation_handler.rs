@@ -5,9 +5,9 @@ use core::marker::PhantomPinned;
 use core::mem;
 use core::pin::Pin;
 use core::ptr::NonNull;
-use core::task::{Context as Cx, Poll, ready};
+use core::task::{Context as Cx, Poll};
 
-use super::frame::{self, Polling};
+use super::frame::{self, Activity, Awaited, Polling, Site};
 use super::strand::StopHandler;
 use crate::sender::unwind::OnDrop;
 
@@ -69,6 +69,7 @@ use crate::sender::unwind::OnDrop;
 /// None once the frame has a chunk of memory, which it allocates when it first suspends: the handler is stored there. The
 /// operation may borrow, and need not be `Send`. The handler must be `Send + 'static`, since other threads call it and this
 /// future can be forgotten.
+#[cfg_attr(feature = "inspect", track_caller)]
 pub fn with_cancellation_handler<H, F>(handler: H, operation: F) -> WithCancellationHandler<H, F::IntoFuture>
 where
     H: FnOnce() + Send + 'static,
@@ -78,6 +79,7 @@ where
         operation: operation.into_future(),
         output: None,
         handler: CancellationHandler::Given(handler),
+        site: Site::here(),
         _pinned: PhantomPinned,
     }
 }
@@ -89,6 +91,7 @@ pub struct WithCancellationHandler<H: FnOnce() + Send + 'static, F: Future> {
     /// The operation's output, while the handler runs on another thread.
     output: Option<F::Output>,
     handler: CancellationHandler<H>,
+    site: Site,
     _pinned: PhantomPinned,
 }
 
@@ -171,11 +174,18 @@ impl<H: FnOnce() + Send + 'static, F: Future> Future for WithCancellationHandler
         let output = match this.output.take() {
             Some(output) => output,
             // SAFETY: `operation` is structurally pinned.
-            None => ready!(handled(|| unsafe { Pin::new_unchecked(&mut this.operation) }.poll(cx))),
+            None => match handled(|| unsafe { Pin::new_unchecked(&mut this.operation) }.poll(cx)) {
+                Poll::Ready(output) => output,
+                Poll::Pending => {
+                    Activity::with(|activity| activity.awaits_around(this.site));
+                    return Poll::Pending;
+                }
+            },
         };
         // A handler that runs on another thread must not outlive this future: the output waits for its return.
         if this.poll_removed(cx).is_pending() {
             Polling::with(|polling| _ = polling.map(Polling::waits));
+            Activity::with(|activity| activity.awaits_what(Awaited::HANDLER, this.site));
             this.output = Some(output);
             return Poll::Pending;
         }

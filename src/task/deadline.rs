@@ -12,7 +12,7 @@ use std::time::Instant;
 use super::awaiting::SenderFuture;
 use super::cancellation::in_context;
 use super::deadline_scope::DeadlineScope;
-use super::frame;
+use super::frame::{self, Site};
 use super::strand::ScopedFuture;
 use crate::scheduler::{Timer, TimerSchedule};
 
@@ -96,7 +96,7 @@ pub fn time_left() -> Option<Duration> {
 /// None in a task, whose frame holds the timer; one elsewhere. The future may borrow, and need not be `Send`.
 #[cfg_attr(feature = "inspect", track_caller)]
 pub fn with_deadline<F: IntoFuture>(deadline: Instant, operation: F) -> WithDeadline<F::IntoFuture> {
-    WithDeadline::new(When::At(deadline), operation.into_future())
+    WithDeadline::at(Site::here(), When::At(deadline), operation.into_future())
 }
 
 /// Runs a future, or awaits a sender, with a deadline relative to its first poll: see [`with_deadline`].
@@ -122,7 +122,12 @@ pub fn with_deadline<F: IntoFuture>(deadline: Instant, operation: F) -> WithDead
 /// ```
 #[cfg_attr(feature = "inspect", track_caller)]
 pub fn with_timeout<F: IntoFuture>(duration: Duration, operation: F) -> WithDeadline<F::IntoFuture> {
-    WithDeadline::new(When::After(duration), operation.into_future())
+    WithDeadline::at(Site::here(), When::After(duration), operation.into_future())
+}
+
+/// Does what [`with_deadline`] does, for an await at `site`.
+pub(super) fn with_deadline_at<F: Future>(site: Site, deadline: Instant, operation: F) -> WithDeadline<F> {
+    WithDeadline::at(site, When::At(deadline), operation)
 }
 
 /// The error of [`with_deadline`] and [`with_timeout`]: the deadline has passed, and the work stopped because of it.
@@ -166,10 +171,10 @@ impl When {
 }
 
 impl<F: Future> WithDeadline<F> {
-    #[cfg_attr(feature = "inspect", track_caller)]
-    fn new(when: When, future: F) -> Self {
+    /// Creates the future for an await at `site`.
+    fn at(site: Site, when: When, future: F) -> Self {
         WithDeadline {
-            inside: ScopedFuture::new(future),
+            inside: ScopedFuture::at(site, future),
             foreign: None,
             when: Some(when),
             timer: None,

@@ -7,7 +7,7 @@ use core::pin::Pin;
 use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 
-use super::frame::{Header, Polling, by_number};
+use super::frame::{Activity, Header, Polling, Site, by_number};
 use super::strand::{Link, Raising, Tether, Tethered, ToRaise};
 use crate::sender::stage::container_of;
 use crate::sync::Arc;
@@ -56,6 +56,7 @@ use crate::{Panic, Priority, Transfer};
 /// # Allocation
 ///
 /// One, at the first poll in a task that can be raised.
+#[cfg_attr(feature = "inspect", track_caller)]
 pub fn with_escalation_handler<H, F>(handler: H, operation: F) -> WithEscalationHandler<H, F::IntoFuture>
 where
     H: Fn(Priority, Priority) + Send + Sync + 'static,
@@ -64,6 +65,7 @@ where
     WithEscalationHandler {
         operation: operation.into_future(),
         handler: EscalationHandler::Given(handler),
+        site: Site::here(),
         _pinned: PhantomPinned,
     }
 }
@@ -73,6 +75,7 @@ where
 pub struct WithEscalationHandler<H, F> {
     operation: F,
     handler: EscalationHandler<H>,
+    site: Site,
     _pinned: PhantomPinned,
 }
 
@@ -225,8 +228,9 @@ impl<H: Fn(Priority, Priority) + Send + Sync + 'static, F: Future> Future for Wi
         }
         // SAFETY: `operation` is structurally pinned.
         let polled = unsafe { Pin::new_unchecked(&mut this.operation) }.poll(cx);
-        if polled.is_ready() {
-            this.remove();
+        match polled {
+            Poll::Ready(_) => this.remove(),
+            Poll::Pending => Activity::with(|activity| activity.awaits_around(this.site)),
         }
         polled
     }

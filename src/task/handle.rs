@@ -10,6 +10,7 @@ use allocator_api2::alloc::Allocator;
 
 use super::children::{ChildClaim, InCache, SpawnOptions, TaskError, solo};
 use super::coroutine::InAllocator;
+use super::frame::Site;
 use super::strand::TaskRef;
 use crate::Priority;
 use crate::memory::{Cached, OutOfMemoryError};
@@ -44,7 +45,12 @@ where
     F::IntoFuture: Send + 'static,
 {
     let start = (None, Cached);
-    Handle::new(solo::start::<_, _, InCache>(future.into_future(), None, start))
+    Handle::new(solo::start::<_, _, InCache>(
+        future.into_future(),
+        None,
+        start,
+        Site::here(),
+    ))
 }
 
 /// Starts a task like [`detach`], with a priority, a scheduler, a name or an allocator.
@@ -68,7 +74,8 @@ where
 {
     let (place, allocator, ()) = options.into_parts();
     let start = (place, allocator);
-    Handle::new(solo::start::<_, _, InAllocator<A>>(future.into_future(), None, start))
+    let future = future.into_future();
+    Handle::new(solo::start::<_, _, InAllocator<A>>(future, None, start, Site::here()))
 }
 
 /// A handle of a [detached](detach) task. Awaiting it returns the task's output.
@@ -156,8 +163,10 @@ impl<T: Send + 'static> Handle<T> {
 impl<T: Send + 'static> Future for Handle<T> {
     type Output = Result<T, TaskError>;
 
+    #[cfg_attr(feature = "inspect", track_caller)]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Self::Output> {
-        self.get_mut().0.poll(cx, "a `Handle`").map(TaskError::result)
+        let site = Site::of_poll();
+        self.get_mut().0.poll(cx, "a `Handle`", site).map(TaskError::result)
     }
 }
 

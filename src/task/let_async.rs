@@ -7,7 +7,7 @@ use core::task::{Context as Cx, Poll, ready};
 
 use super::awaiting::{conclude, foreign};
 use super::children::{ChildClaim, InCache, solo};
-use super::frame::{Header, Polling};
+use super::frame::{Header, Polling, Site};
 use crate::memory::Cached;
 
 /// Starts a child of the current task and binds it to a variable, to be awaited where its value is needed.
@@ -50,7 +50,8 @@ where
         Header::current().is_some(),
         "`let_async` starts a child of the current task, and there is none: use `task::detach`, or call it in a `Task`",
     );
-    match Polling::with(|polling| solo::start::<_, _, InCache>(future.into_future(), polling, (None, Cached))) {
+    let site = Site::here();
+    match Polling::with(|polling| solo::start::<_, _, InCache>(future.into_future(), polling, (None, Cached), site)) {
         Ok(claim) => AsyncLet(claim),
         Err(error) => panic!("cannot start a child: {error}"),
     }
@@ -81,8 +82,10 @@ impl<T: Send + 'static> AsyncLet<T> {
 impl<T: Send + 'static> Future for AsyncLet<T> {
     type Output = T;
 
+    #[cfg_attr(feature = "inspect", track_caller)]
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<T> {
-        let completion = ready!(self.get_mut().0.poll(cx, "an `AsyncLet`"));
+        let site = Site::of_poll();
+        let completion = ready!(self.get_mut().0.poll(cx, "an `AsyncLet`", site));
         let Ok(value) = match Polling::with_waker_of(cx) {
             Some(polling) => ready!(conclude(polling, completion)),
             None => foreign::conclude(completion),

@@ -7,7 +7,8 @@ use std::time::Instant;
 
 use super::cancellation::is_cancelled;
 use super::children::group::{Next, TaskGroup};
-use super::deadline::{DeadlineExceeded, WithDeadline, with_deadline};
+use super::deadline::{DeadlineExceeded, WithDeadline, with_deadline_at};
+use super::frame::Site;
 use crate::scheduler::Timer;
 use crate::stop::Reason;
 
@@ -65,11 +66,13 @@ impl<T: Send + 'static> TaskGroup<T> {
     /// # Allocation
     ///
     /// None if a result is there. Otherwise as for [`with_deadline`](super::with_deadline).
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub fn next_until(&self, deadline: Instant) -> NextUntil<'_, T> {
         NextUntil {
             group: self,
             deadline,
             timer: None,
+            site: Site::here(),
             stage: Stage::Unpolled,
         }
     }
@@ -81,6 +84,7 @@ pub struct NextUntil<'g, T> {
     group: &'g TaskGroup<T>,
     deadline: Instant,
     timer: Option<Timer>,
+    site: Site,
     /// Structurally pinned.
     stage: Stage<'g, T>,
 }
@@ -123,6 +127,7 @@ impl<T: Send + 'static> Future for NextUntil<'_, T> {
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<T>> {
         // SAFETY: only the stage is pinned. It is replaced, which drops it in place, and not moved.
         let this = unsafe { self.get_unchecked_mut() };
+        let site = this.site;
         loop {
             match &mut this.stage {
                 Stage::Unpolled => {
@@ -131,7 +136,7 @@ impl<T: Send + 'static> Future for NextUntil<'_, T> {
                         this.group.cancel_all_for(Reason::Deadline);
                     }
                     // A result that is there needs no timer.
-                    let mut next = this.group.next();
+                    let mut next = this.group.next_at(site);
                     if let Poll::Ready(value) = Pin::new(&mut next).poll(cx) {
                         return Poll::Ready(value);
                     }
@@ -140,7 +145,7 @@ impl<T: Send + 'static> Future for NextUntil<'_, T> {
                         return Poll::Pending;
                     }
                     drop(next);
-                    let mut limited = with_deadline(this.deadline, this.group.next());
+                    let mut limited = with_deadline_at(site, this.deadline, this.group.next_at(site));
                     if let Some(timer) = this.timer.take() {
                         limited = limited.on(&timer);
                     }
@@ -152,7 +157,7 @@ impl<T: Send + 'static> Future for NextUntil<'_, T> {
                         Ok(value) => return Poll::Ready(value),
                         Err(DeadlineExceeded) => {
                             this.group.cancel_all_for(Reason::Deadline);
-                            this.stage = Stage::Cancelled(this.group.next());
+                            this.stage = Stage::Cancelled(this.group.next_at(site));
                         }
                     }
                 }

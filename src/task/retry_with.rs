@@ -1,7 +1,10 @@
 //! Trying a future again after an error.
 
-use core::future::Future;
+use core::future::{Future, poll_fn};
+use core::pin::pin;
 
+use super::awaiting::ValueFuture;
+use super::frame::{Activity, Site};
 use crate::adaptors::RetryPolicy;
 use crate::scheduler::Timer;
 use crate::{Get, read_env};
@@ -43,12 +46,13 @@ use crate::{Get, read_env};
 ///
 /// With the panic of the function or of its future. If the global timer is used first here, and the system
 /// refuses its thread.
-pub async fn retry_with<F, A, T, E>(policy: RetryPolicy, attempt: F) -> Result<T, E>
+#[cfg_attr(feature = "inspect", track_caller)]
+pub fn retry_with<F, A, T, E>(policy: RetryPolicy, attempt: F) -> impl Future<Output = Result<T, E>>
 where
     F: FnMut() -> A,
     A: Future<Output = Result<T, E>>,
 {
-    retry_with_if(policy, |_| true, attempt).await
+    retry_at(Site::here(), policy, |_| true, attempt)
 }
 
 /// Runs the future that a function makes, again and again after an error that satisfies a predicate, with the delays of a
@@ -73,7 +77,18 @@ where
 /// # Panics
 ///
 /// Like [`retry_with`], and with the panic of the predicate.
-pub async fn retry_with_if<P, F, A, T, E>(policy: RetryPolicy, mut predicate: P, mut attempt: F) -> Result<T, E>
+#[cfg_attr(feature = "inspect", track_caller)]
+pub fn retry_with_if<P, F, A, T, E>(policy: RetryPolicy, predicate: P, attempt: F) -> impl Future<Output = Result<T, E>>
+where
+    P: FnMut(&E) -> bool,
+    F: FnMut() -> A,
+    A: Future<Output = Result<T, E>>,
+{
+    retry_at(Site::here(), policy, predicate, attempt)
+}
+
+/// Does what [`retry_with_if`] does, for an await at `site`: the caller of an `async fn` is not known inside.
+async fn retry_at<P, F, A, T, E>(site: Site, policy: RetryPolicy, mut predicate: P, mut attempt: F) -> Result<T, E>
 where
     P: FnMut(&E) -> bool,
     F: FnMut() -> A,
@@ -81,7 +96,18 @@ where
 {
     let mut delays = policy.delays();
     loop {
-        let error = match attempt().await {
+        let ended = {
+            let mut attempt = pin!(attempt());
+            poll_fn(|cx| {
+                let polled = attempt.as_mut().poll(cx);
+                if polled.is_pending() {
+                    Activity::with(|activity| activity.awaits_around(site));
+                }
+                polled
+            })
+            .await
+        };
+        let error = match ended {
             Ok(value) => return Ok(value),
             Err(error) => error,
         };
@@ -91,14 +117,11 @@ where
         drop(error);
         if delay.is_zero() {
             // A loop of attempts that fail at once is a cancellation point, too, and lets other work run.
-            super::yield_now().await;
+            ValueFuture::at(site, super::yield_now()).await;
             continue;
         }
         let Ok(timer) = read_env(Get::<Timer>::new()).await;
-        timer
-            .as_ref()
-            .unwrap_or_else(|| Timer::global())
-            .schedule_after(delay)
-            .await;
+        let pause = timer.as_ref().unwrap_or_else(|| Timer::global()).schedule_after(delay);
+        ValueFuture::at(site, pause).await;
     }
 }

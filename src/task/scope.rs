@@ -45,6 +45,7 @@ impl<'scope> Scope<'scope> {
     /// # Allocation
     ///
     /// Two: the task and its operation.
+    #[track_caller]
     pub fn spawn_async<F>(&self, future: F)
     where
         F: Future<Output = ()> + Send + 'scope,

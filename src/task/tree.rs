@@ -246,6 +246,7 @@ impl<'a> TaskNode<'a> {
             .map(|look| TaskWait {
                 location: look.site.location(),
                 what: look.what,
+                task: look.task.map(TaskId::of_number),
                 since: look.since,
             });
         #[cfg(not(feature = "inspect"))]
@@ -333,19 +334,30 @@ impl fmt::Display for TaskActivity {
 pub struct TaskWait {
     location: Option<&'static Location<'static>>,
     what: Option<&'static str>,
+    task: Option<TaskId>,
     since: Option<Instant>,
 }
 
 impl TaskWait {
-    /// Returns the place of the `.await`. For a future of another crate it is the innermost shield, deadline or other scope
-    /// around it, and `None` if there is none.
+    /// Returns the place of the `.await`, or of the function that made the awaited future.
+    ///
+    /// A future of another crate has no place of its own. For that it is the innermost shield, deadline, handler, group or other scope of
+    /// this crate around it, and `None` if there is none. So it is for a group that is polled as a `Stream`, by code of another crate.
+    /// A [`Handle`](super::Handle) or an [`AsyncLet`](super::AsyncLet) that another future polls, such as that of a `join!`, has the
+    /// place of that poll.
     pub fn location(&self) -> Option<&'static Location<'static>> {
         self.location
     }
 
-    /// Returns the name of the type that is awaited, or `None` for a future of another crate.
+    /// Returns a description of what is awaited in a group or of a task, such as `"the next child of a group"`. For anything else of this
+    /// crate it is the name of its type. `None` for a future of another crate.
     pub fn what(&self) -> Option<&'static str> {
         self.what
+    }
+
+    /// Returns the task whose end is awaited, by a [`Handle`](super::Handle) or an [`AsyncLet`](super::AsyncLet).
+    pub fn task(&self) -> Option<TaskId> {
+        self.task
     }
 
     /// Returns since when the task waits, to some hundredths of a second.

@@ -64,6 +64,7 @@ impl TaskTree {
             object.text("activity", node.activity());
             object.text("awaited_at", wait.as_ref().and_then(TaskWait::location));
             object.text("awaited", wait.as_ref().and_then(TaskWait::what));
+            object.raw("awaited_task", wait.as_ref().and_then(TaskWait::task));
             object.raw("waiting", self.waiting(&node).map(|time| time.as_secs_f64()));
             object.text("cancelled", node.cancellation_reason());
             object.raw(
@@ -142,7 +143,7 @@ impl TaskTree {
         mut write_line: impl FnMut(fmt::Arguments<'_>) -> fmt::Result,
     ) -> fmt::Result {
         if let Some(wait) = node.waits() {
-            let what = wait.what().unwrap_or("a future of another crate");
+            let what = AwaitedText(&wait);
             match (self.waiting(node), wait.location()) {
                 (Some(time), Some(at)) => write_line(format_args!("waiting for {} at {at}: {what}", Seconds(time)))?,
                 (Some(time), None) => write_line(format_args!("waiting for {}: {what}", Seconds(time)))?,
@@ -189,6 +190,19 @@ impl TaskTree {
         match at.checked_duration_since(self.created_at()) {
             Some(left) => left.as_secs_f64(),
             None => -self.created_at().saturating_duration_since(at).as_secs_f64(),
+        }
+    }
+}
+
+/// What a task waits for, as people read it.
+struct AwaitedText<'a>(&'a TaskWait);
+
+impl fmt::Display for AwaitedText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.what().unwrap_or("a future of another crate"))?;
+        match self.0.task() {
+            Some(task) => write!(f, " (task {task})"),
+            None => Ok(()),
         }
     }
 }

@@ -134,7 +134,13 @@ impl<S: Sender<Value: Send, Error = Infallible>> ValueFuture<S> {
     #[cfg_attr(feature = "inspect", track_caller)]
     #[inline]
     pub fn new(sender: S) -> Self {
-        ValueFuture(SenderFuture::new(sender))
+        ValueFuture::at(Site::here(), sender)
+    }
+
+    /// Awaits a sender at a place in the program.
+    #[inline]
+    pub(in crate::task) fn at(site: Site, sender: S) -> Self {
+        ValueFuture(SenderFuture::at(site, sender))
     }
 }
 

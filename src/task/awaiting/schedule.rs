@@ -7,7 +7,7 @@ use core::task::{Context as Cx, Poll};
 use super::await_sender::{ValueFuture, sent_elsewhere};
 use crate::scheduler::PoolSchedule;
 use crate::stop::StopToken;
-use crate::task::frame::{Header, Polling, Turn};
+use crate::task::frame::{Header, Polling, Site, Turn};
 
 /// An awaited schedule sender of a [`ThreadPool`](crate::scheduler::ThreadPool), created by `.await` or by
 /// [`IntoFuture::into_future`].
@@ -32,7 +32,7 @@ use crate::task::frame::{Header, Polling, Turn};
 ///
 /// None on the pool of the task; otherwise that of [`ValueFuture`].
 #[must_use = "futures do nothing until they are awaited"]
-pub struct ScheduleFuture(ScheduleStage);
+pub struct ScheduleFuture(ScheduleStage, Site);
 
 /// ```text
 ///  Unstarted ──polled, the pool is the home──▶ Queued ──polled in a later turn──▶ Over
@@ -58,7 +58,7 @@ impl ScheduleFuture {
             sent_elsewhere();
         }
         if let ScheduleStage::Unstarted(schedule) | ScheduleStage::Queued(schedule, ..) = self.0 {
-            self.0 = ScheduleStage::Sender(ValueFuture::new(schedule));
+            self.0 = ScheduleStage::Sender(ValueFuture::at(self.1, schedule));
         }
         match &mut self.0 {
             ScheduleStage::Sender(future) => Pin::new(future).poll(cx),
@@ -97,9 +97,10 @@ impl IntoFuture for PoolSchedule {
     type Output = ();
     type IntoFuture = ScheduleFuture;
 
+    #[cfg_attr(feature = "inspect", track_caller)]
     #[inline]
     fn into_future(self) -> ScheduleFuture {
-        ScheduleFuture(ScheduleStage::Unstarted(self))
+        ScheduleFuture(ScheduleStage::Unstarted(self), Site::here())
     }
 }
 

@@ -6,9 +6,9 @@
 //! tree loads them while the strand runs. So parts that are read together may be from two awaits in a row.
 
 #[cfg(feature = "inspect")]
-pub(in crate::task) use self::noted::{Activity, ActivityKind, ActivityLook, Site};
+pub(in crate::task) use self::noted::{Activity, ActivityKind, ActivityLook, Awaited, Site, TaskNumber};
 #[cfg(not(feature = "inspect"))]
-pub(in crate::task) use self::unnoted::{Activity, Site};
+pub(in crate::task) use self::unnoted::{Activity, Awaited, Site, TaskNumber};
 
 #[cfg(feature = "inspect")]
 mod noted {
@@ -21,6 +21,11 @@ mod noted {
     use crate::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering::Relaxed};
     use crate::task::frame::Polling;
 
+    /// The directory of the code of tasks, as the compiler names it.
+    const OWN_FILES: &str = file!().split_at(file!().len() - "frame/activity.rs".len()).0;
+    /// The beginning of the names of the standard library's files.
+    const STD_FILES: &str = "/rustc/";
+
     /// A place in the program, if it is known.
     #[derive(Clone, Copy, Default)]
     pub(in crate::task) struct Site(Option<&'static Location<'static>>);
@@ -31,6 +36,23 @@ mod noted {
         #[track_caller]
         pub(in crate::task) fn here() -> Self {
             Site(Some(Location::caller()))
+        }
+
+        /// Returns this place.
+        #[inline(always)]
+        pub(in crate::task) fn at(place: &'static Location<'static>) -> Self {
+            Site(Some(place))
+        }
+
+        /// Returns the place of the caller of a `poll`, which is that of the `.await`. Unknown if the caller is code of tasks or of the
+        /// standard library that passes a poll on.
+        #[track_caller]
+        pub(in crate::task) fn of_poll() -> Self {
+            let place = Location::caller();
+            let passes_on = [OWN_FILES, STD_FILES]
+                .iter()
+                .any(|files| place.file().starts_with(files));
+            Site((!passes_on).then_some(place))
         }
 
         pub(in crate::task) fn location(self) -> Option<&'static Location<'static>> {
@@ -47,8 +69,41 @@ mod noted {
         Waiting,
     }
 
-    /// A function that returns the name of the type that is awaited.
-    type What = fn() -> &'static str;
+    /// What is awaited: a function that describes it.
+    #[derive(Clone, Copy)]
+    pub(in crate::task) struct Awaited(fn() -> &'static str);
+
+    impl Awaited {
+        pub(in crate::task) const NEXT_CHILD: Self = Awaited(|| "the next child of a group");
+        pub(in crate::task) const ALL_CHILDREN: Self = Awaited(|| "all children of a group");
+        pub(in crate::task) const ROOM: Self = Awaited(|| "room in a group");
+        /// A child that is bound to a variable. Noted with its [number](TaskNumber).
+        pub(in crate::task) const CHILD: Self = Awaited(|| CHILD);
+        /// Noted with the [number](TaskNumber) of the task.
+        pub(in crate::task) const DETACHED: Self = Awaited(|| DETACHED);
+        pub(in crate::task) const HANDLER: Self = Awaited(|| "a cancellation handler that runs");
+        const BEGUN: Self = Awaited(|| "what the task has begun");
+
+        /// Describes a value by its type.
+        #[inline(always)]
+        fn of<T: ?Sized>() -> Self {
+            Awaited(type_name::<T>)
+        }
+    }
+
+    const CHILD: &str = "a child";
+    const DETACHED: &str = "a detached task";
+
+    /// The number of a task whose end can be awaited.
+    #[derive(Clone, Copy, Default)]
+    pub(in crate::task) struct TaskNumber(u64);
+
+    impl TaskNumber {
+        #[inline(always)]
+        pub(in crate::task) fn of(number: impl FnOnce() -> u64) -> Self {
+            TaskNumber(number())
+        }
+    }
 
     /// What a strand does: see the module.
     pub(in crate::task) struct Activity {
@@ -58,8 +113,11 @@ mod noted {
         since: AtomicU64,
         /// Where the strand waits, or null: a [`Location`].
         site: AtomicPtr<Location<'static>>,
-        /// What it waits for: a [`What`], or null for a future of another crate.
+        /// What it waits for: the function of an [`Awaited`], or null for a future of another crate.
         what: AtomicPtr<()>,
+        /// The [number](TaskNumber) of the task whose end was awaited last. Meaningless unless `what` is one of the two that are noted
+        /// with a number.
+        task: AtomicU64,
         /// Where the strand was spawned. Written before the strand is shared.
         begun_at: Site,
     }
@@ -72,6 +130,7 @@ mod noted {
                 since: AtomicU64::new(coarse_clock::now()),
                 site: AtomicPtr::new(ptr::null_mut()),
                 what: AtomicPtr::new(ptr::null_mut()),
+                task: AtomicU64::new(0),
                 begun_at,
             }
         }
@@ -105,10 +164,21 @@ mod noted {
         /// Notes an await of a `T` that is pending.
         #[inline]
         pub(in crate::task) fn awaits<T: ?Sized>(&self, site: Site) {
-            let what: What = type_name::<T>;
+            self.awaits_what(Awaited::of::<T>(), site);
+        }
+
+        /// Notes an await of something that has a description.
+        #[inline]
+        pub(in crate::task) fn awaits_what(&self, what: Awaited, site: Site) {
             let place = site.0.map_or(ptr::null(), ptr::from_ref);
             self.site.store(place.cast_mut(), Relaxed);
-            self.what.store(what as *mut (), Relaxed);
+            self.what.store(what.0 as *mut (), Relaxed);
+        }
+
+        /// Notes an await of the end of a task.
+        pub(in crate::task) fn awaits_task(&self, what: Awaited, task: TaskNumber, site: Site) {
+            self.task.store(task.0, Relaxed);
+            self.awaits_what(what, site);
         }
 
         /// Notes the await of something that is pending, unless the place of an await inside of it is noted.
@@ -122,9 +192,7 @@ mod noted {
 
         /// Notes that the strand only waits for what it has begun.
         pub(in crate::task) fn ends(&self) {
-            let what: What = || "what the task has begun";
-            self.site.store(ptr::null_mut(), Relaxed);
-            self.what.store(what as *mut (), Relaxed);
+            self.awaits_what(Awaited::BEGUN, Site::default());
         }
 
         /// Calls `note` with the strand that this thread polls a frame of, if there is one.
@@ -145,13 +213,18 @@ mod noted {
             // SAFETY: the pointer is null, or from a `&'static Location`.
             let site = unsafe { self.site.load(Relaxed).as_ref() };
             let what = self.what.load(Relaxed);
-            // SAFETY: the pointer is null, or from a `What`, which has the same size.
-            let what = unsafe { core::mem::transmute::<*mut (), Option<What>>(what) };
+            // SAFETY: the pointer is null, or from the function of an `Awaited`, which has the same size.
+            let what = unsafe { core::mem::transmute::<*mut (), Option<fn() -> &'static str>>(what) };
+            let what = what.map(|describe| describe());
+            let task = self.task.load(Relaxed);
             ActivityLook {
                 kind,
                 since: coarse_clock::instant(self.since.load(Relaxed)),
                 site: Site(site),
-                what: what.map(|name| name()),
+                what,
+                task: what
+                    .is_some_and(|what| [CHILD, DETACHED].contains(&what))
+                    .then_some(task),
                 begun_at: self.begun_at,
             }
         }
@@ -164,12 +237,16 @@ mod noted {
         pub(in crate::task) since: Option<Instant>,
         pub(in crate::task) site: Site,
         pub(in crate::task) what: Option<&'static str>,
+        /// The number of the task whose end it waits for.
+        pub(in crate::task) task: Option<u64>,
         pub(in crate::task) begun_at: Site,
     }
 }
 
 #[cfg(not(feature = "inspect"))]
 mod unnoted {
+    use core::panic::Location;
+
     /// A place in the program, which is not noted.
     #[derive(Clone, Copy, Default)]
     pub(in crate::task) struct Site(());
@@ -178,6 +255,40 @@ mod unnoted {
         #[inline(always)]
         pub(in crate::task) fn here() -> Self {
             Site(())
+        }
+
+        #[inline(always)]
+        pub(in crate::task) fn at(_: &'static Location<'static>) -> Self {
+            Site(())
+        }
+
+        #[inline(always)]
+        pub(in crate::task) fn of_poll() -> Self {
+            Site(())
+        }
+    }
+
+    /// What is awaited, which is not noted.
+    #[derive(Clone, Copy)]
+    pub(in crate::task) struct Awaited(());
+
+    impl Awaited {
+        pub(in crate::task) const NEXT_CHILD: Self = Awaited(());
+        pub(in crate::task) const ALL_CHILDREN: Self = Awaited(());
+        pub(in crate::task) const ROOM: Self = Awaited(());
+        pub(in crate::task) const CHILD: Self = Awaited(());
+        pub(in crate::task) const DETACHED: Self = Awaited(());
+        pub(in crate::task) const HANDLER: Self = Awaited(());
+    }
+
+    /// The number of a task, which is not noted.
+    #[derive(Clone, Copy, Default)]
+    pub(in crate::task) struct TaskNumber(());
+
+    impl TaskNumber {
+        #[inline(always)]
+        pub(in crate::task) fn of(_: impl FnOnce() -> u64) -> Self {
+            TaskNumber(())
         }
     }
 
@@ -201,6 +312,12 @@ mod unnoted {
 
         #[inline(always)]
         pub(in crate::task) fn awaits<T: ?Sized>(&self, _: Site) {}
+
+        #[inline(always)]
+        pub(in crate::task) fn awaits_what(&self, _: Awaited, _: Site) {}
+
+        #[inline(always)]
+        pub(in crate::task) fn awaits_task(&self, _: Awaited, _: TaskNumber, _: Site) {}
 
         #[inline(always)]
         pub(in crate::task) fn awaits_around(&self, _: Site) {}

@@ -66,7 +66,7 @@ mod waker;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-pub(super) use self::activity::{Activity, Site};
+pub(super) use self::activity::{Activity, Awaited, Site, TaskNumber};
 #[cfg(feature = "inspect")]
 pub(super) use self::activity::{ActivityKind, ActivityLook};
 pub(super) use self::child::Polled;

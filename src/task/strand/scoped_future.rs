@@ -96,10 +96,15 @@ unsafe impl<F: Send, C: Change> Send for ScopedFuture<F, C> {}
 impl<F: Future, C: Change> ScopedFuture<F, C> {
     #[cfg_attr(feature = "inspect", track_caller)]
     pub(in crate::task) fn new(future: F) -> Self {
+        ScopedFuture::at(Site::here(), future)
+    }
+
+    /// Creates the future for an await at `site`.
+    pub(in crate::task) fn at(site: Site, future: F) -> Self {
         ScopedFuture {
             phase: ScopedPhase::Unpolled,
             future: ManuallyDrop::new(future),
-            site: Site::here(),
+            site,
             _pinned: PhantomPinned,
         }
     }

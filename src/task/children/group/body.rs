@@ -14,7 +14,7 @@ use super::state::GroupPhase;
 use crate::Panic;
 use crate::report::{Report, report};
 use crate::stop::Why;
-use crate::task::frame::{self, Activity, Polling, Site};
+use crate::task::frame::{self, Activity, Awaited, Polling, Site};
 
 /// An awaited group: the future of [`group`](super::group) and its variants.
 #[must_use = "futures do nothing until they are awaited"]
@@ -158,7 +158,7 @@ impl<F: Future<Output = O>, O> Body<F, O> {
             // The last child wakes the frame itself, and any other waker through the group's list.
             let waker = Some(cx.waker()).filter(|waker| !self.core.is_frame(frame::frame_of(waker)));
             if !self.core.watch(waker, |lock| lock.phase == GroupPhase::Over) {
-                Activity::with(|activity| activity.awaits::<TaskGroup<()>>(Site::default()));
+                Activity::with(|activity| activity.awaits_what(Awaited::ALL_CHILDREN, Site::default()));
                 return Poll::Pending;
             }
         }

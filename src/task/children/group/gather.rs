@@ -4,6 +4,7 @@ use core::error::Error;
 use core::fmt;
 use core::future::{Future, poll_fn};
 use core::ops::ControlFlow;
+use core::panic::Location;
 use core::pin::{Pin, pin};
 use core::task::{Context as Cx, Poll, ready};
 use std::vec::Vec;
@@ -11,8 +12,9 @@ use std::vec::Vec;
 use super::TaskGroup;
 use super::body::{BodyPolicy, Flavour, GroupStage, Supervising};
 use super::next::Waiting;
-use crate::task::children::TaskError;
-use crate::task::frame::Stopping;
+use crate::memory::Cached;
+use crate::task::children::{InCache, TaskError};
+use crate::task::frame::{Activity, Site, Stopping};
 use crate::{Completion, Panic};
 
 /// Runs children concurrently until a policy has enough results, and cancels the others. Returns the policy's output after all
@@ -50,6 +52,7 @@ use crate::{Completion, Panic};
 /// # Allocation
 ///
 /// One for the group, one for a list of the children, and one for each child.
+#[track_caller]
 pub fn gather<P, I, T>(policy: P, children: I) -> Gather<P, I, T>
 where
     T: Send + 'static,
@@ -58,12 +61,18 @@ where
     <I::Item as IntoFuture>::IntoFuture: Send + 'static,
     P: JoinPolicy<T>,
 {
-    Gather(GroupStage::Unpolled((policy, children)))
+    Gather {
+        stage: GroupStage::Unpolled((policy, children)),
+        location: Location::caller(),
+    }
 }
 
 /// A future of joined children, created by [`gather`].
 #[must_use = "futures do nothing until they are awaited"]
-pub struct Gather<P, I, T>(GroupStage<(P, I), Telling<P, T>, P>);
+pub struct Gather<P, I, T> {
+    stage: GroupStage<(P, I), Telling<P, T>, P>,
+    location: &'static Location<'static>,
+}
 
 // SAFETY: the policy, the children and the group's handles are `Send`. The bounds are few for the reason given at `GroupFuture`.
 unsafe impl<P: Send, I: Send, T> Send for Gather<P, I, T> {}
@@ -79,19 +88,24 @@ where
     type Output = P::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<P::Output> {
+        let location = self.location;
         // SAFETY: the stage is structurally pinned.
-        let stage = unsafe { self.map_unchecked_mut(|this| &mut this.0) };
+        let stage = unsafe { self.map_unchecked_mut(|this| &mut this.stage) };
         let how = BodyPolicy {
             policy: <Supervising as Flavour<(), ()>>::POLICY,
             fails: |_| false,
             take_panic: |_| None,
         };
-        let (_, result) = ready!(stage.poll(cx, how, |(policy, children), core| {
-            Telling::new(policy, TaskGroup::new(core), children)
-        }));
-        match result {
-            Ok(policy) => Poll::Ready(policy.finish()),
-            Err(payload) => payload.resume(),
+        let polled = stage.poll(cx, how, |(policy, children), core| {
+            Telling::new(policy, TaskGroup::new(core), children, location)
+        });
+        match polled {
+            Poll::Ready((_, Ok(policy))) => Poll::Ready(policy.finish()),
+            Poll::Ready((_, Err(payload))) => payload.resume(),
+            Poll::Pending => {
+                Activity::with(|activity| activity.awaits_around(Site::at(location)));
+                Poll::Pending
+            }
         }
     }
 }
@@ -113,7 +127,7 @@ struct Telling<P, T> {
 type Told<T> = (usize, Result<T, TaskError>);
 
 impl<P: JoinPolicy<T>, T: Send + 'static> Telling<P, T> {
-    fn new<I>(mut policy: P, group: TaskGroup<Told<T>>, children: I) -> Self
+    fn new<I>(mut policy: P, group: TaskGroup<Told<T>>, children: I, location: &'static Location<'static>) -> Self
     where
         I: IntoIterator,
         I::Item: IntoFuture<Output = T>,
@@ -123,7 +137,7 @@ impl<P: JoinPolicy<T>, T: Send + 'static> Telling<P, T> {
         for (number, child) in children.into_iter().enumerate() {
             told.push(false);
             let future = child.into_future();
-            group.spawn(async move {
+            let child = async move {
                 let mut future = pin!(future);
                 poll_fn(|cx| match Panic::catch(|| future.as_mut().poll(cx)) {
                     Ok(polled) => polled.map(|value| (number, Ok(value))),
@@ -132,13 +146,19 @@ impl<P: JoinPolicy<T>, T: Send + 'static> Telling<P, T> {
                     Err(payload) => Poll::Ready((number, Err(TaskError::Panicked(payload)))),
                 })
                 .await
-            });
+            };
+            let spawned = group
+                .core
+                .spawn::<Told<T>, _, InCache>(child, (Cached, None), None, Site::at(location));
+            if let Err(refused) = spawned {
+                refused.report(location);
+            }
         }
         policy.begin(told.len());
         Telling {
             policy: Some(policy),
             group,
-            waiting: Waiting::default(),
+            waiting: Waiting(None, Site::at(location)),
             told,
             enough: false,
         }

@@ -13,7 +13,7 @@ use crate::Completion;
 use crate::stop::StopToken;
 use crate::task::awaiting::SenderFuture;
 use crate::task::children::TaskError;
-use crate::task::frame::{Activity, Polling, Site, Stopping};
+use crate::task::frame::{Activity, Awaited, Polling, Site, Stopping};
 
 /// A wait in a group, by a sender that is created lazily.
 #[derive(Default)]
@@ -25,7 +25,11 @@ impl Waiting {
             let core = core.clone();
             SenderFuture::at(self.1, GroupWait { core, kind })
         });
-        let Ok(granted) = ready!(Pin::new(wait).poll(cx));
+        let Poll::Ready(Ok(granted)) = Pin::new(wait).poll(cx) else {
+            // The sender has noted its type, which tells a user nothing.
+            Activity::with(|activity| activity.awaits_what(kind.what(), self.1));
+            return Poll::Pending;
+        };
         self.0 = None;
         Poll::Ready(granted)
     }
@@ -46,7 +50,7 @@ impl Waiting {
                 NextStep::Nothing => Given::Nothing,
                 NextStep::Wait => {
                     core.wanted_here();
-                    Activity::with(|activity| activity.awaits::<GroupWait>(self.1));
+                    Activity::with(|activity| activity.awaits_what(Awaited::NEXT_CHILD, self.1));
                     return Poll::Pending;
                 }
                 NextStep::Listen => ready!(self.poll(core, WaitFor::Next, cx)).take(),
@@ -82,11 +86,10 @@ pub struct Next<'g, T> {
 
 impl<'g, T> Next<'g, T> {
     /// Creates the future for a group whose children have the output `T`.
-    #[cfg_attr(feature = "inspect", track_caller)]
-    pub(super) fn new(core: &'g GroupRef) -> Self {
+    pub(super) fn new(core: &'g GroupRef, site: Site) -> Self {
         Next {
             core,
-            waiting: Waiting(None, Site::here()),
+            waiting: Waiting(None, site),
             _value: PhantomData,
         }
     }

@@ -8,6 +8,7 @@ use super::core::{GroupCore, GroupRef};
 use super::next::{Waiting, stop_if_cancelled};
 use super::state::GroupState;
 use super::wait::WaitFor;
+use crate::task::frame::Site;
 
 /// The answer of a group that is asked for room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,10 +49,10 @@ pub struct Ready {
 }
 
 impl Ready {
-    pub(super) fn new(core: GroupRef) -> Self {
+    pub(super) fn new(core: GroupRef, site: Site) -> Self {
         Ready {
             core,
-            waiting: Waiting::default(),
+            waiting: Waiting(None, site),
         }
     }
 }

@@ -11,7 +11,7 @@ use core::future::Future;
 use core::hash::{Hash, Hasher};
 use core::marker::PhantomData;
 use core::ptr::{self, NonNull};
-use core::task::{Context as Cx, Poll, ready};
+use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
 use super::body::COLLECTING;
@@ -25,7 +25,7 @@ use crate::sync::atomic::Ordering::Acquire;
 use crate::task::awaiting::sent_elsewhere;
 use crate::task::children::ChildPlace;
 use crate::task::coroutine::{Frame, FrameTail, Plain, TaskContext};
-use crate::task::frame::{Complete, Header, Polling, Site};
+use crate::task::frame::{Activity, Awaited, Complete, Header, Polling, Site, TaskNumber};
 use crate::task::strand::{Locals, TaskRef, Tether, Unit};
 use crate::{Completion, Priority, Transfer};
 
@@ -53,12 +53,12 @@ const POLICY: Policy = Policy {
     ..COLLECTING
 };
 
-/// Starts a single child: of the frame `polling`, which waits for it, or detached.
-#[cfg_attr(feature = "inspect", track_caller)]
+/// Starts a single child at `site`: of the frame `polling`, which waits for it, or detached.
 pub(in crate::task) fn start<T, F, Cx>(
     future: F,
     polling: Option<Polling<'_>>,
     (place, allocator): (Option<Box<ChildPlace>>, Cx::Allocator),
+    site: Site,
 ) -> Result<ChildClaim<T>, OutOfMemoryError>
 where
     T: Send + 'static,
@@ -67,8 +67,8 @@ where
 {
     // A detached child inherits nothing.
     let (unit, locals) = match polling {
-        Some(polling) => (Unit::spawned(polling.unit(), Site::here()), Locals::current()),
-        None => (Unit::new(ptr::null(), Site::here()), Locals::default()),
+        Some(polling) => (Unit::spawned(polling.unit(), site), Locals::current()),
+        None => (Unit::new(ptr::null(), site), Locals::default()),
     };
     let solo = Solo {
         member: Member::new(unit, place),
@@ -95,14 +95,17 @@ where
                 return Err(error);
             }
         };
-        let claim = ChildClaim {
+        let mut claim = ChildClaim {
             waiting: Waiting::default(),
             core: GroupRef::from_raw(core),
             is_awaited: false,
             is_taken: false,
+            number: TaskNumber::default(),
             _value: PhantomData,
         };
         GroupCore::launch(core, frame, member, context, false);
+        // The child does not end before it is queued.
+        claim.number = TaskNumber::of(|| member.as_ref().unit.task().id().as_u64());
         // The reference of the group. The child does not run before it is queued, so no reference was released.
         Header::count(frame);
         Header::enqueue(frame).run();
@@ -136,12 +139,13 @@ pub(in crate::task) struct ChildClaim<T: Send + 'static> {
     /// Whether the parent's frame waits for the child itself, without an operation: then no other task may.
     is_awaited: bool,
     is_taken: bool,
+    number: TaskNumber,
     _value: PhantomData<fn(T) -> T>,
 }
 
 impl<T: Send + 'static> ChildClaim<T> {
-    /// Waits for the result. Panics after it was taken, with the name of the claim.
-    pub(in crate::task) fn poll(&mut self, cx: &mut Cx<'_>, name: &str) -> Poll<Completion<T, Infallible>> {
+    /// Waits for the result, at `site`. Panics after it was taken, with the name of the claim.
+    pub(in crate::task) fn poll(&mut self, cx: &mut Cx<'_>, name: &str, site: Site) -> Poll<Completion<T, Infallible>> {
         assert!(!self.is_taken, "{name} was polled again after it had given its result");
         if self.is_awaited && !self.core.is_here() && self.core.counts().0 != 0 {
             sent_elsewhere();
@@ -149,7 +153,14 @@ impl<T: Send + 'static> ChildClaim<T> {
         // SAFETY: `start` made the group for a child of this output.
         let polled = unsafe { self.waiting.poll_next(&self.core, cx) };
         self.is_awaited |= polled.is_pending() && self.waiting.0.is_none();
-        let ended = ready!(polled);
+        let Poll::Ready(ended) = polled else {
+            let what = match self.core.frame {
+                Some(_) => Awaited::CHILD,
+                None => Awaited::DETACHED,
+            };
+            Activity::with(|activity| activity.awaits_task(what, self.number, site));
+            return Poll::Pending;
+        };
         // There is none if the child's parent has ended.
         let completion = ended.unwrap_or(Completion::Stopped);
         // A stop is a result of a detached child only. Any other stops the awaiting task, at each poll.

@@ -27,15 +27,14 @@ use crate::task::strand::{Context, Unit};
 type MemberFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Member>;
 
 impl GroupRef {
-    /// Starts a child, or returns it if the group refuses it.
-    #[cfg_attr(feature = "inspect", track_caller)]
+    /// Starts a child that is spawned at `site`, or returns it if the group refuses it.
     #[inline]
     pub(super) fn spawn<T, F, Cx>(
         &self,
         future: F,
-        allocator: Cx::Allocator,
-        place: Option<Box<ChildPlace>>,
+        (allocator, place): (Cx::Allocator, Option<Box<ChildPlace>>),
         room: Option<Granted>,
+        site: Site,
     ) -> Result<(), SpawnError<F>>
     where
         T: Send + 'static,
@@ -48,7 +47,7 @@ impl GroupRef {
         let Ok(memory) = MemberFrame::<F, T, Cx>::allocate_frame(&allocator) else {
             return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, future));
         };
-        let member = Member::new(Unit::spawned(self.unit, Site::here()), place);
+        let member = Member::new(Unit::spawned(self.unit, site), place);
         // SAFETY: the memory is for such a frame, which is new and not shared. The group is alive until the child has ended.
         unsafe {
             let frame = MemberFrame::<F, T, Cx>::write(memory, Plain(future), allocator, member);

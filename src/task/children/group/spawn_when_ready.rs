@@ -16,6 +16,7 @@ use super::wait::{Granted, WaitFor};
 use crate::memory::Cached;
 use crate::task::children::{ChildPlace, InCache};
 use crate::task::coroutine::{InAllocator, TaskContext};
+use crate::task::frame::Site;
 
 /// A child that waits for room, with its place and its allocator.
 pub(super) struct Spawning<F, A> {
@@ -31,11 +32,11 @@ pub(super) struct Spawning<F, A> {
 impl<F, A> Unpin for Spawning<F, A> {}
 
 impl<F, A> Spawning<F, A> {
-    /// Creates the wait. The output of `child` is that of the group's children.
-    pub(super) fn new(core: GroupRef, child: F, place: Option<Box<ChildPlace>>, allocator: A) -> Self {
+    /// Creates the wait. The output of `child` is that of the group's children. The child is spawned at `site`, too.
+    pub(super) fn new(core: GroupRef, child: F, place: Option<Box<ChildPlace>>, allocator: A, site: Site) -> Self {
         Spawning {
             core,
-            waiting: Waiting::default(),
+            waiting: Waiting(None, site),
             child: Some((child, place, allocator)),
             _child: PhantomData,
         }
@@ -57,7 +58,7 @@ impl<F, A> Spawning<F, A> {
             return Poll::Pending;
         };
         if let Some(room) = granted.filter(Granted::is_room) {
-            return Poll::Ready(core.spawn::<F::Output, _, C>(child, allocator, place, Some(room)));
+            return Poll::Ready(core.spawn::<F::Output, _, C>(child, (allocator, place), Some(room), self.waiting.1));
         }
         let limit = core.lock().limit;
         let kind = match limit {

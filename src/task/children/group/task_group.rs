@@ -22,7 +22,7 @@ use crate::memory::Cached;
 use crate::stop::Reason;
 use crate::task::children::{InCache, SpawnOptions};
 use crate::task::coroutine::InAllocator;
-use crate::task::frame::{Polling, Site};
+use crate::task::frame::{Activity, Awaited, Polling, Site};
 use crate::{Completion, Panic};
 
 /// A handle of a group of concurrent tasks, created by [`group`](super::group).
@@ -174,8 +174,9 @@ impl<T> TaskGroup<T> {
     /// # Cancellation
     ///
     /// A cancelled task stops here, as at every `.await` of a sender that stops.
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub fn ready(&self) -> Ready {
-        Ready::new(self.core.clone())
+        Ready::new(self.core.clone(), Site::here())
     }
 
     /// Waits until no child runs. Results can still be taken.
@@ -215,7 +216,7 @@ impl<T: Send + 'static> TaskGroup<T> {
         F::IntoFuture: Send + 'static,
     {
         self.core
-            .spawn::<T, _, InCache>(child.into_future(), Cached, None, None)
+            .spawn::<T, _, InCache>(child.into_future(), (Cached, None), None, Site::here())
     }
 
     /// Starts a child with options, such as a priority or a scheduler of its own.
@@ -248,7 +249,11 @@ impl<T: Send + 'static> TaskGroup<T> {
     {
         let (place, allocator, handle) = options.into_parts();
         let child = child.into_future();
-        if let Err(refused) = self.core.spawn::<T, _, InAllocator<A>>(child, allocator, place, None) {
+        let place = (allocator, place);
+        if let Err(refused) = self
+            .core
+            .spawn::<T, _, InAllocator<A>>(child, place, None, Site::here())
+        {
             refused.report(Location::caller());
         }
         handle
@@ -269,7 +274,7 @@ impl<T: Send + 'static> TaskGroup<T> {
     {
         let (place, allocator, handle) = options.into_parts();
         self.core
-            .spawn::<T, _, InAllocator<A>>(child.into_future(), allocator, place, None)
+            .spawn::<T, _, InAllocator<A>>(child.into_future(), (allocator, place), None, Site::here())
             .map(|()| handle)
     }
 
@@ -309,12 +314,14 @@ impl<T: Send + 'static> TaskGroup<T> {
 
     /// Starts a child like [`spawn_when_ready`](TaskGroup::spawn_when_ready), or returns it in a [`SpawnError`] if the group
     /// refuses it.
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub fn try_spawn_when_ready<F>(&self, child: F) -> TrySpawnWhenReady<F::IntoFuture>
     where
         F: IntoFuture<Output = T>,
         F::IntoFuture: Send + 'static,
     {
-        TrySpawnWhenReady(Spawning::new(self.core.clone(), child.into_future(), None, Cached))
+        let child = child.into_future();
+        TrySpawnWhenReady(Spawning::new(self.core.clone(), child, None, Cached, Site::here()))
     }
 
     /// Waits like [`spawn_when_ready`](TaskGroup::spawn_when_ready), then starts a child with options like
@@ -354,7 +361,7 @@ impl<T: Send + 'static> TaskGroup<T> {
     {
         let (place, allocator, handle) = options.into_parts();
         SpawnWhenReadyWith {
-            spawning: Spawning::new(self.core.clone(), child.into_future(), place, allocator),
+            spawning: Spawning::new(self.core.clone(), child.into_future(), place, allocator, Site::here()),
             handle: Some(handle),
             location: Location::caller(),
         }
@@ -375,6 +382,7 @@ impl<T: Send + 'static> TaskGroup<T> {
     /// }));
     /// assert_eq!(sync_wait(task).unwrap(), SpawnErrorKind::Cancelled);
     /// ```
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub fn try_spawn_when_ready_with<F, A, H>(
         &self,
         options: SpawnOptions<A, H>,
@@ -388,7 +396,7 @@ impl<T: Send + 'static> TaskGroup<T> {
     {
         let (place, allocator, handle) = options.into_parts();
         TrySpawnWhenReadyWith {
-            spawning: Spawning::new(self.core.clone(), child.into_future(), place, allocator),
+            spawning: Spawning::new(self.core.clone(), child.into_future(), place, allocator, Site::here()),
             handle: Some(handle),
         }
     }
@@ -406,7 +414,12 @@ impl<T: Send + 'static> TaskGroup<T> {
     /// With the panic of the child, if it has panicked.
     #[cfg_attr(feature = "inspect", track_caller)]
     pub fn next(&self) -> Next<'_, T> {
-        Next::new(&self.core)
+        self.next_at(Site::here())
+    }
+
+    /// Does what [`next`](TaskGroup::next) does, for an await at `site`.
+    pub(in crate::task) fn next_at(&self, site: Site) -> Next<'_, T> {
+        Next::new(&self.core, site)
     }
 
     /// Returns how the next child has ended: with a value, cancelled, or with a panic.
@@ -448,6 +461,7 @@ impl<T: Send + 'static, E: Send + 'static> TaskGroup<Result<T, E>> {
     /// # Panics
     ///
     /// With the panic of the child, if it has panicked.
+    #[cfg_attr(feature = "inspect", track_caller)]
     pub fn try_next(&self) -> TryNext<'_, T, E> {
         TryNext(self.next())
     }
@@ -464,6 +478,8 @@ impl<T: Send + 'static> Stream for TaskGroup<T> {
                 NextStep::Wait | NextStep::Listen => {
                     self.core.wanted_here();
                     self.core.stop_with_scope(cx.waker());
+                    // The caller is an adaptor of another crate, so the place is that of the group.
+                    Activity::with(|activity| activity.awaits_what(Awaited::NEXT_CHILD, Site::default()));
                     return Poll::Pending;
                 }
                 // SAFETY: `T` is the children's output.

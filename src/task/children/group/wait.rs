@@ -14,6 +14,7 @@ use super::state::Settled;
 use crate::memory::{Links, links};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, StopSlot, StopToken};
+use crate::task::frame::Awaited;
 use crate::task::strand::{Awaiter, Link};
 use crate::{Env, Operation, Receiver, Sender, Transfer};
 
@@ -40,6 +41,15 @@ impl WaitFor {
             WaitFor::Next => 0,
             WaitFor::Room | WaitFor::Ready => 1,
             WaitFor::All => 2,
+        }
+    }
+
+    /// Returns what a person calls it.
+    pub(super) fn what(self) -> Awaited {
+        match self {
+            WaitFor::Next => Awaited::NEXT_CHILD,
+            WaitFor::Room | WaitFor::Ready => Awaited::ROOM,
+            WaitFor::All => Awaited::ALL_CHILDREN,
         }
     }
 
