@@ -10,6 +10,9 @@
 //! waits for, it is the span in which the task was begun. The span is entered while a thread polls the task, so the events of
 //! its code are inside. It is closed when the task has ended, with everything below it.
 //!
+//! The field `priority` is the task's priority when it began. After the task was raised, it is recorded again when the task is
+//! polled next, so a task that waits has the field of its last poll.
+//!
 //! | event of the target `bowline`, inside the task's span | level |
 //! |---|---|
 //! | `cancelled`, with the field `reason` | `DEBUG` |
@@ -19,8 +22,8 @@
 //!
 //! # Cost
 //!
-//! If no subscriber is interested in the span when a task begins, the task is not observed: each of its events costs a few
-//! instructions. A task that is observed costs an entry in a table.
+//! If no subscriber is interested in the span when a task begins, the task is not observed. Its events allocate nothing, but each
+//! poll of it still calls the instrument twice. A task that is observed costs an entry in a table.
 //!
 //! [bowline]: https://docs.rs/bowline
 
@@ -28,10 +31,11 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::mem;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use bowline::task::{Instrument, Reason, SetInstrumentError, TaskId, TaskRef, set_instrument};
+use bowline::task::{Instrument, Priority, Reason, SetInstrumentError, TaskId, TaskRef, set_instrument};
 use tracing::span::EnteredSpan;
 use tracing::{Level, Span};
 
@@ -55,10 +59,17 @@ const TABLES: usize = 16;
 
 #[derive(Debug, Default)]
 struct Table {
-    /// The spans of the observed tasks.
-    spans: Mutex<HashMap<TaskId, Span>>,
+    /// The observed tasks.
+    tasks: Mutex<HashMap<TaskId, Observed>>,
     /// The number of these, so that an empty table is not locked.
     count: AtomicUsize,
+}
+
+#[derive(Debug)]
+struct Observed {
+    span: Span,
+    /// The priority that the span has.
+    priority: Priority,
 }
 
 std::thread_local! {
@@ -82,14 +93,33 @@ impl TaskSpans {
         if table.count.load(Ordering::Relaxed) == 0 {
             return None;
         }
-        table.lock().get(&task.id()).cloned()
+        table.lock().get(&task.id()).map(|observed| observed.span.clone())
+    }
+
+    /// Returns the span of a task that is about to be polled, if it is observed. The span gets the priority of the task.
+    fn span_to_enter(&self, task: &TaskRef) -> Option<Span> {
+        let table = self.table(task.id());
+        if table.count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let priority = task.priority();
+        let (span, before) = {
+            let mut tasks = table.lock();
+            let observed = tasks.get_mut(&task.id())?;
+            (observed.span.clone(), mem::replace(&mut observed.priority, priority))
+        };
+        // Without the lock, since this calls the subscriber.
+        if before != priority {
+            span.record("priority", tracing::field::debug(priority));
+        }
+        Some(span)
     }
 }
 
 impl Table {
-    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, Span>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<TaskId, Observed>> {
         // A subscriber that panics leaves the table as it was.
-        self.spans.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -102,18 +132,19 @@ impl Instrument for TaskSpans {
             Some(parent) => self.span(&parent),
             None => Some(Span::current()),
         };
+        let priority = task.priority();
         let span = tracing::debug_span!(
             target: "bowline",
             parent: parent.and_then(|span| span.id()),
             "task",
             id = task.id().as_u64(),
             name = task.name(),
-            priority = ?task.priority(),
+            ?priority,
             spawned_at = task.spawned_at().map(tracing::field::display),
         );
         if !span.is_disabled() {
             let table = self.table(task.id());
-            table.lock().insert(task.id(), span);
+            table.lock().insert(task.id(), Observed { span, priority });
             table.count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -125,7 +156,7 @@ impl Instrument for TaskSpans {
     }
 
     fn polled(&self, task: &TaskRef) {
-        let span = self.span(task).map(Span::entered);
+        let span = self.span_to_enter(task).map(Span::entered);
         if span.is_some() {
             tracing::trace!(target: "bowline", "polled");
         }
@@ -156,8 +187,8 @@ impl Instrument for TaskSpans {
             return;
         }
         // Dropped after the lock was released: that closes the span, which calls the subscriber.
-        let span = table.lock().remove(&task.id());
-        if span.is_some() {
+        let observed = table.lock().remove(&task.id());
+        if observed.is_some() {
             table.count.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::fmt::Debug;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
-use bowline::task::{self, Reason, SpawnOptions};
+use bowline::task::{self, Priority, Reason, SpawnOptions};
 use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id};
+use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
@@ -71,6 +73,10 @@ impl<S: Subscriber + for<'s> LookupSpan<'s>> Layer<S> for Recorder {
         self.0.lock().unwrap().insert(id.into_u64(), seen);
     }
 
+    fn on_record(&self, id: &Id, values: &Record<'_>, _: Context<'_, S>) {
+        self.change(id, |seen| values.record(&mut Fields(&mut seen.fields)));
+    }
+
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut fields = HashMap::new();
         event.record(&mut Fields(&mut fields));
@@ -125,7 +131,7 @@ fn tasks_are_spans() {
     let parent = {
         let _around = around.enter();
         let options = SpawnOptions::new().name("parent").scheduler(pool.scheduler());
-        task::detach_with(options.priority(task::Priority::Utility), async {
+        task::detach_with(options.priority(Priority::Utility), async {
             tracing::info!("in the parent");
             task::group(async |group| {
                 group.spawn_with(SpawnOptions::new().name("child"), async {
@@ -154,6 +160,39 @@ fn tasks_are_spans() {
     assert_eq!(child.parent, Some(parent));
     assert!(child.events.contains(&"in the child".to_owned()), "{child:?}");
     assert!(child.is_closed);
+
+    // A task that is queued a second time: all its events, in order.
+    let pool = ThreadPool::new(1);
+    let place = pool.scheduler();
+    let options = |name: &'static str| SpawnOptions::new().name(name).scheduler(place);
+    let twice = task::detach_with(options("twice"), async move { place.schedule().await });
+    let id = twice.task().id();
+    task::block_on(twice).unwrap();
+    until(|| recorder.named("twice").is_some_and(|(_, seen)| seen.is_closed));
+    let (_, seen) = recorder.named("twice").unwrap();
+    assert_eq!(seen.fields["id"], id.to_string());
+    assert_eq!(seen.events, ["resumed", "polled", "suspended"].repeat(2));
+
+    // A task that is raised while it waits has the new priority from its next poll on.
+    let gate: Arc<Mutex<(bool, Option<Waker>)>> = Arc::default();
+    let closed = gate.clone();
+    let waiting = poll_fn(move |cx| {
+        let (is_open, waker) = &mut *closed.lock().unwrap();
+        *waker = Some(cx.waker().clone());
+        if *is_open { Poll::Ready(()) } else { Poll::Pending }
+    });
+    let raised = task::detach_with(options("raised").priority(Priority::Utility), waiting);
+    until(|| recorder.named("raised").is_some_and(|(_, seen)| seen.exited == 1));
+    raised.raise(Priority::UserInitiated);
+    assert_eq!(recorder.named("raised").unwrap().1.fields["priority"], "Utility");
+    let waker = {
+        let mut gate = gate.lock().unwrap();
+        gate.0 = true;
+        gate.1.take()
+    };
+    waker.unwrap().wake();
+    task::block_on(raised).unwrap();
+    assert_eq!(recorder.named("raised").unwrap().1.fields["priority"], "UserInitiated");
 
     // A task that is cancelled.
     let stuck = task::detach_with(SpawnOptions::new().name("stuck"), std::future::pending::<()>());
