@@ -82,6 +82,7 @@ pub mod tasks {}
 #[doc = "[dropping]: tasks#dropping-a-future-in-flight"]
 #[doc = "[abort]: concepts#destructors-that-panic"]
 #[doc = "[scopes]: scopes"]
+#[doc = "[costs]: performance#where-the-instructions-go"]
 #[doc = ""]
 #[doc = include_str!("../docs/structured-concurrency.md")]
 pub mod structured_concurrency {}

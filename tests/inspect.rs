@@ -14,6 +14,7 @@ use bowline::scheduler::ThreadPool;
 use bowline::task::{
     self, Instrument, Priority, Reason, SpawnOptions, Task, TaskActivity, TaskNode, TaskRef, TaskState, TaskTree,
 };
+use futures_util::StreamExt;
 use serde_json::{Value, json};
 
 /// The tests look at all tasks of the process, so they run one after the other.
@@ -128,6 +129,13 @@ where
     Box::new(|lines| task::detach_with(SpawnOptions::new().name("subject"), body(lines)))
 }
 
+/// Awaits a future of another crate at a line that the tree tells.
+#[track_caller]
+fn here<F: IntoFuture>(future: F) -> impl Future<Output = F::Output> {
+    let waiting = task::with_timeout(Duration::MAX, future);
+    async { waiting.await.expect("there is no limit") }
+}
+
 /// What the tree says of a future of another crate.
 const FOREIGN: &str = "a future of another crate";
 
@@ -187,6 +195,14 @@ fn each_kind_of_await_tells_its_line() {
             begin(|lines| async move {
                 lines.send(line!() + 1).unwrap();
                 _ = task::with_timeout(Duration::from_secs(3600), pending::<()>()).await;
+            }),
+        ),
+        (
+            "a future of another crate in a function that passes its line on",
+            FOREIGN,
+            begin(|lines| async move {
+                lines.send(line!() + 1).unwrap();
+                here(pending::<()>()).await;
             }),
         ),
         (
@@ -330,7 +346,7 @@ fn each_kind_of_await_tells_its_line() {
                 lines.send(line!() + 1).unwrap();
                 let group = task::group(async move |mut group: task::TaskGroup<()>| {
                     group.spawn(pending());
-                    futures_util::StreamExt::next(&mut group).await;
+                    StreamExt::next(&mut group).await;
                 });
                 group.await
             }),

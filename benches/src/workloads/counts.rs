@@ -90,7 +90,38 @@ pub const COUNTS: &[Count] = &[
         black_box(pool.install(|| join::fib_bowline(black_box(size as u64))));
         join::nodes(size as u64)
     }),
+    count("inspect/hop", "await of `tasks/hop`, inspected", |pool, size| {
+        tasks::hops_of_bowline(pool, size);
+        size
+    }),
+    count("inspect/spawn", "child of `groups/spawn`, inspected", |pool, size| {
+        groups::spawn_in_bowline(pool, size as u64);
+        size
+    }),
+    count(
+        "inspect/instrument",
+        "await of `tasks/hop`, with an instrument",
+        |pool, size| {
+            observe();
+            tasks::hops_of_bowline(pool, size);
+            size
+        },
+    ),
 ];
+
+/// The beginning of the names of rows that count the cost of inspection, so they need the feature `inspect`.
+const INSPECTED: &str = "inspect/";
+
+/// Sets an instrument that does nothing.
+fn observe() {
+    #[cfg(feature = "inspect")]
+    {
+        struct Deaf;
+        impl bowline::task::Instrument for Deaf {}
+        // A test may have set it.
+        _ = bowline::task::set_instrument(Deaf);
+    }
+}
 
 /// Runs one row once. Returns the number of units and the name of one.
 pub fn run(row: &str, size: usize) -> Result<(usize, &'static str), String> {
@@ -98,6 +129,12 @@ pub fn run(row: &str, size: usize) -> Result<(usize, &'static str), String> {
         let rows: Vec<&str> = COUNTS.iter().map(|count| count.row).collect();
         format!("nothing is counted for {row}; there are: {}", rows.join(", "))
     })?;
+    // The tests only ask whether the rows run.
+    if row.starts_with(INSPECTED) && !cfg!(any(feature = "inspect", test)) {
+        return Err(format!(
+            "{row} counts the cost of inspection: build with `--features inspect`"
+        ));
+    }
     let pool = pools::bowline(1);
     Ok(((found.run)(&pool, size), found.unit))
 }

@@ -20,16 +20,18 @@ pub(super) unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     // SAFETY: the caller polls the frame. A frame to enqueue is still busy and in no queue, so its context is valid.
     unsafe {
         header.sweep_some();
-        // Before another thread can poll the frame.
-        Header::tracker(frame).as_ref().activity.suspends();
         let pending = header.pending.take();
         if header.flags.has(Flag::Requeued) {
             // The frame runs again in its next turn. It stays busy, which saves a write of the state word.
             header.flags.set(Flag::Requeued, false);
             header.turns.set(header.turns.get().wrapping_add(1));
             header.state.requeue(pending);
-        } else if !header.state.suspend(pending) {
-            return Transfer::none();
+        } else {
+            // Before another thread can poll the frame.
+            Header::tracker(frame).as_ref().activity.suspends();
+            if !header.state.suspend(pending) {
+                return Transfer::none();
+            }
         }
         Header::enqueue_in(Header::placement(frame), frame)
     }
