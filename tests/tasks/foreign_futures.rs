@@ -5,8 +5,8 @@ use std::convert::Infallible;
 use std::future::{Future, IntoFuture, pending, poll_fn};
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -80,6 +80,90 @@ fn a_task_that_waits_for_a_foreign_future_alone_is_stopped_there() {
         let outcome: Outcome<(), Infallible> = place.run(work.write_env(WithStopToken(source.token())));
         assert!(outcome.is_stopped());
         assert!(is_dropped.load(SeqCst), "the locals are dropped before the completion");
+    });
+}
+
+/// Adds its name to a list when it is dropped.
+struct Listed(&'static str, Arc<Mutex<Vec<&'static str>>>);
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.1.lock().unwrap().push(self.0);
+    }
+}
+
+#[test]
+fn locals_are_dropped_in_the_same_order_at_a_foreign_await_as_at_any_other() {
+    #[derive(Clone, Copy)]
+    enum End {
+        Return,
+        Foreign,
+        Sender,
+        Child,
+    }
+
+    /// Awaits something with two locals, one of them in a block, and an argument.
+    async fn waits(
+        _argument: Listed,
+        end: End,
+        list: Arc<Mutex<Vec<&'static str>>>,
+        stop: impl FnMut() + Send + 'static,
+    ) {
+        let listed = |name| Listed(name, list.clone());
+        let _first = listed("first");
+        {
+            let _second = listed("second");
+            let awaited = listed("awaited");
+            let mut stop = stop;
+            match end {
+                // What a return drops, in the order of the language.
+                End::Return => drop(awaited),
+                End::Foreign => {
+                    let foreign = async move {
+                        let _awaited = awaited;
+                        stuck(stop).await;
+                    };
+                    foreign.await;
+                }
+                End::Sender => {
+                    let sender = async move {
+                        let _awaited = awaited;
+                        stop();
+                        never::<(), Infallible>().await.unwrap();
+                    };
+                    sender.await;
+                }
+                End::Child => {
+                    let child = Task::new(async move {
+                        let _awaited = awaited;
+                        stuck(stop).await;
+                    });
+                    child.await.unwrap();
+                }
+            }
+        }
+    }
+
+    everywhere(|place| {
+        for end in [End::Return, End::Foreign, End::Sender, End::Child] {
+            for depth in 0..3 {
+                let list = Arc::new(Mutex::new(Vec::new()));
+                let source = StopSource::new();
+                let argument = Listed("argument", list.clone());
+                let work = waits(argument, end, list.clone(), stop_soon(&source));
+                let work = Task::new(async move {
+                    match depth {
+                        0 => work.await,
+                        1 => task::with_timeout(HOUR, work).await.unwrap(),
+                        _ => Task::new(work).await.unwrap(),
+                    }
+                });
+                let outcome = place.run(work.write_env(WithStopToken(source.token())));
+                assert_eq!(outcome.is_value(), matches!(end, End::Return));
+                // All of them, before the completion is seen.
+                assert_eq!(*list.lock().unwrap(), ["awaited", "second", "first", "argument"]);
+            }
+        }
     });
 }
 

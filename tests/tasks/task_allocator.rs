@@ -1,15 +1,17 @@
 //! The allocator of a task: one allocation, from there, freed there, and visible inside.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::future::pending;
+use std::future::{pending, poll_fn};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
+use std::task::Poll;
 
 use allocator_api2::alloc::{AllocError, Allocator, Global};
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
+use bowline::stop::StopSource;
 use bowline::task::{CurrentAllocator, Inline, Task, TaskAllocator};
 
 use crate::common::{Census, CrewAllocations, allocations, for_good, panic_message};
@@ -136,6 +138,59 @@ fn hops_on_a_pool_allocate_nothing() {
     let ((), count) = crew.during(|| sync_wait(starts_on(scheduler, task)).unwrap());
     // The task alone. A hop on its own pool queues the frame, and needs no memory for an await.
     assert_eq!((count, arena.given(), arena.alive()), (0, 1, (0, 0)));
+}
+
+/// A future of another crate, which is pending once.
+async fn suspend() {
+    let mut is_first = true;
+    poll_fn(|cx| {
+        cx.waker().wake_by_ref();
+        match std::mem::take(&mut is_first) {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        }
+    })
+    .await;
+}
+
+#[test]
+fn a_foreign_await_costs_memory_only_in_a_task_that_can_be_stopped() {
+    let crew = CrewAllocations::new();
+    crew.join();
+    let pool = ThreadPool::builder()
+        .threads(1)
+        .on_start(move |_| crew.join())
+        .build()
+        .unwrap();
+    let scheduler = pool.scheduler();
+    let task = |arena| {
+        let suspends = async {
+            for _ in 0..100 {
+                suspend().await;
+            }
+        };
+        Task::new_in(suspends, arena)
+    };
+    let source = StopSource::new();
+    for on_the_pool in [true, false] {
+        let run = |can_be_stopped: bool| {
+            let arena = In::new();
+            let task = task(arena);
+            let (ended, count) = crew.during(|| match (can_be_stopped, on_the_pool) {
+                (true, true) => sync_wait(starts_on(scheduler, task).write_env(WithStopToken(source.token()))),
+                (true, false) => sync_wait(task.write_env(WithStopToken(source.token()))),
+                (false, true) => sync_wait(starts_on(scheduler, task)),
+                (false, false) => sync_wait(task),
+            });
+            ended.unwrap();
+            assert_eq!((count, arena.alive()), (0, (0, 0)));
+            arena.given()
+        };
+        // A warm-up for what a thread allocates first.
+        sync_wait(starts_on(scheduler, Task::new(suspend()))).unwrap();
+        assert_eq!(run(false), 1, "the task alone");
+        assert_eq!(run(true), 2, "the task, and the memory in which it hears the stop");
+    }
 }
 
 #[test]
