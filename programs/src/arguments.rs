@@ -1,6 +1,7 @@
 //! Command lines: options, flags, and what is left.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::time::Duration;
@@ -30,7 +31,8 @@ pub fn read<T>(help: &str, read: impl FnOnce(&mut Arguments) -> Result<T, Argume
     match read_words() {
         Ok(Some(options)) => Ok(options),
         Ok(None) => {
-            print!("{help}");
+            // The reader may leave early, as in `kv --help | head -1`.
+            let _ = io::stdout().write_all(help.as_bytes());
             Err(ExitCode::SUCCESS)
         }
         Err(error) => {

@@ -1,13 +1,13 @@
 //! Searches files for a string, in parallel.
 
-use std::io::{self, Write};
+use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread::available_parallelism;
 
 use bowline::prelude::*;
 use bowline_programs::arguments::{self, ArgumentError, Arguments};
-use bowline_programs::search;
+use bowline_programs::search::{self, Match};
 
 const HELP: &str = "\
 Usage: search [options] STRING [PATH..]
@@ -85,17 +85,24 @@ fn run(options: &Options) -> u8 {
     for (path, error) in &found.errors {
         complain(path, error);
     }
-    let mut output = io::stdout().lock();
-    for found in &found.matches {
-        let (path, line, text) = (found.path.display(), found.line, &found.text);
-        // The reader may have seen enough, as in `search .. | head`.
-        if writeln!(output, "{path}:{line}:{text}").is_err() {
-            break;
-        }
+    match print(&found.matches) {
+        Ok(()) => {}
+        // The reader has seen enough, as in `search .. | head`.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        Err(error) => complain(Path::new("standard output"), &error),
     }
     match (failed, found.matches.is_empty()) {
         (true, _) => FAILED,
         (false, true) => NOT_FOUND,
         (false, false) => FOUND,
     }
+}
+
+fn print(matches: &[Match<'_>]) -> io::Result<()> {
+    let mut output = BufWriter::new(io::stdout().lock());
+    for found in matches {
+        let (path, line, text) = (found.path.display(), found.line, &found.text);
+        writeln!(output, "{path}:{line}:{text}")?;
+    }
+    output.flush()
 }

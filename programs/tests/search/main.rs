@@ -162,3 +162,43 @@ fn the_program_says_what_is_wrong() {
     let (code, output, _) = run(&["--help"]);
     assert!(code == 0 && output.starts_with("Usage: search"));
 }
+
+/// Runs the program in a pipeline: `pipeline` is the shell's text after it. Returns what the shell prints to both outputs.
+fn run_in_shell(pipeline: &str, arguments: &[&str]) -> (String, String) {
+    let script = format!("{{ \"$0\" \"$@\"; echo \"code $?\" >&2; }} {pipeline}");
+    let mut shell = Process::start(
+        "sh",
+        &[&["-c", &script, env!("CARGO_BIN_EXE_search")], arguments].concat(),
+    );
+    shell.wait();
+    (shell.stdout(), shell.stderr())
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let directory = Directory::new();
+    // More than a pipe and the buffers of both programs take.
+    fs::write(
+        directory.path().join("file"),
+        "a knot in a long line of rope\n".repeat(100_000),
+    )
+    .unwrap();
+    let first = format!("{}:1:a knot in a long line of rope\n", directory.join("file"));
+    let (output, errors) = run_in_shell("| head -n 1", &["knot", &directory.join("file")]);
+    assert_eq!((output, errors), (first, "code 0\n".to_owned()));
+    // A reader that has left before the first line.
+    let (output, errors) = run_in_shell("| true", &["knot", &directory.join("file")]);
+    assert_eq!((output, errors), (String::new(), "code 0\n".to_owned()));
+    let (output, errors) = run_in_shell("| true", &["--help"]);
+    assert_eq!((output, errors), (String::new(), "code 0\n".to_owned()));
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn an_output_that_takes_nothing_is_an_error() {
+    let directory = Directory::new();
+    fs::write(directory.path().join("file"), "knot\n").unwrap();
+    let (output, errors) = run_in_shell(">/dev/full", &["knot", &directory.join("file")]);
+    let expected = "search: standard output: No space left on device (os error 28)\ncode 2\n";
+    assert_eq!((output.as_str(), errors.as_str()), ("", expected));
+}
