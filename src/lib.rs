@@ -144,7 +144,7 @@ pub mod prelude {
     pub use crate::stop::StopToken;
     #[cfg(feature = "std")]
     pub use crate::task::{
-        self, DeadlineExceeded, SpawnOptions, Task, TaskGroup, group, spawn_blocking, try_group, with_deadline,
+        self, DeadlineExceeded, Reason, SpawnOptions, Task, TaskGroup, group, spawn_blocking, try_group, with_deadline,
         with_timeout,
     };
     pub use crate::{
