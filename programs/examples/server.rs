@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use async_channel::{Receiver, Sender};
 use bowline::prelude::*;
-use bowline::task::DeadlineExceeded;
 
 struct Request {
     path: &'static str,

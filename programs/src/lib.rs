@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`arguments`] | command lines |
 //! | [`signals`] | Ctrl-C, `SIGTERM` and `SIGUSR1` |
+//! | [`sockets`] | errors of `accept`, and the end of a connection |
 //! | [`kv`] | the servers `kv` and `kv_tokio`: protocol, store and options |
 //! | [`search`] | the program `search` |
 //! | [`download`] | the program `download` |
@@ -13,3 +14,4 @@ pub mod download;
 pub mod kv;
 pub mod search;
 pub mod signals;
+pub mod sockets;

@@ -46,11 +46,15 @@ impl Signals {
         }
     }
 
-    /// Waits for a signal that ends the program, and returns its name.
-    pub async fn stop(&mut self) -> &'static str {
+    /// Waits for a signal that ends the program, and returns its name. Calls `print_tree` for each `SIGUSR1` until then.
+    ///
+    /// Dropping the future loses no signal. A program that is ending waits for the next one in the same way: a tree tells then what it
+    /// waits for.
+    pub async fn stop(&mut self, print_tree: impl Fn()) -> &'static str {
         loop {
-            if let Request::Stop(name) = self.next().await {
-                return name;
+            match self.next().await {
+                Request::Stop(name) => return name,
+                Request::Tree => print_tree(),
             }
         }
     }

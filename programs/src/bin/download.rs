@@ -4,13 +4,15 @@
 //! when everything inside has cleaned up.
 
 use std::collections::HashSet;
+use std::fs;
 use std::io;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{self, ExitCode};
+use std::sync::mpsc;
+use std::thread;
 use std::time::Duration;
 
 use bowline::prelude::*;
-use bowline::task::Reason;
 use bowline_programs::arguments::{self, ArgumentError, Arguments, Seconds};
 use bowline_programs::download::{Job, Options, download};
 use bowline_programs::signals::Signals;
@@ -20,12 +22,14 @@ const HELP: &str = "\
 Usage: download [options] URL..
 
 Downloads files over HTTP/1.1, without TLS. A file gets its name when it is whole.
-So there are no partial files, also after Ctrl-C.
+So there are no partial files, also after Ctrl-C. A second Ctrl-C ends the program
+at once. SIGUSR1 prints the tree of tasks.
 
   --output DIRECTORY     where to put the files [.]
   --width N              download so many at a time [4]
   --retries N            try again so often after a temporary failure [5]
   --pause S              the pause before the first retry, doubled each time [0.2]
+  --max-size BYTES       give up a file that is larger [1073741824]
   --stall-timeout S      give up an attempt if the server sends nothing for so long [10]
   --item-timeout S       the time for one file, with all attempts [600]
   --timeout S            the time for all files [no limit]
@@ -38,6 +42,10 @@ line, and 128 plus the number of a signal.
 
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// The default of `--max-size`: enough for nearly all files, and for a body without an end to leave room on the disk.
+const MAX_SIZE: usize = 1024 * 1024 * 1024;
+/// How long a second signal waits for the file system to remove files.
+const LAST: Duration = Duration::from_secs(1);
 
 struct CommandLine {
     jobs: Vec<Job>,
@@ -56,6 +64,7 @@ fn read(arguments: &mut Arguments) -> Result<CommandLine, ArgumentError> {
             .attempts(arguments.value_or("--retries", 5_usize)?.saturating_add(1))
             .initial_delay(seconds(arguments, "--pause", 0.2)?)
             .max_delay(LONGEST_PAUSE),
+        max_size: arguments.count_or("--max-size", MAX_SIZE)? as u64,
         stall_timeout: seconds(arguments, "--stall-timeout", 10.0)?,
         item_timeout: seconds(arguments, "--item-timeout", 600.0)?,
         timeout: arguments
@@ -109,7 +118,11 @@ async fn run(command_line: CommandLine) -> io::Result<ExitCode> {
     };
     let bars = MultiProgress::with_draw_target(target);
     let names: Vec<_> = jobs.iter().map(|job| job.name().to_owned()).collect();
-    let (downloads, report) = download(jobs, options, bars);
+    let partials: Vec<_> = jobs.iter().map(Job::partial).collect();
+    let (downloads, report) = download(jobs, options, bars.clone());
+    let me = task::current();
+    let tree = || me.as_ref().map_or_else(String::new, |me| me.tree().to_string());
+    let print_tree = || bars.suspend(|| eprint!("{}", tree()));
     let end = task::group(async |program| {
         program.spawn(downloads);
         tokio::select! {
@@ -117,9 +130,16 @@ async fn run(command_line: CommandLine) -> io::Result<ExitCode> {
                 Some(Err(_)) => End::DeadlineExceeded,
                 _ => End::Finished,
             },
-            signal = signals.stop() => {
-                // The group awaits the downloads, which remove their files.
+            signal = signals.stop(&print_tree) => {
+                // The group awaits the downloads, which remove their files. Only a file system that does not answer makes that long.
                 program.cancel_all_for(Reason::Custom(signal));
+                tokio::select! {
+                    () = program.wait_for_all() => {}
+                    again = signals.stop(&print_tree) => {
+                        let _ = bars.clear();
+                        end_at_once(again, partials);
+                    }
+                }
                 End::Signal(signal)
             }
         }
@@ -139,7 +159,7 @@ async fn run(command_line: CommandLine) -> io::Result<ExitCode> {
     Ok(match end {
         End::Signal(signal) => {
             eprintln!("download: stopped by {signal}");
-            ExitCode::from(128 + if signal == "SIGINT" { 2 } else { 15 })
+            ExitCode::from(code(signal))
         }
         End::DeadlineExceeded => {
             eprintln!("download: deadline exceeded");
@@ -148,4 +168,24 @@ async fn run(command_line: CommandLine) -> io::Result<ExitCode> {
         End::Finished if failed => ExitCode::FAILURE,
         End::Finished => ExitCode::SUCCESS,
     })
+}
+
+/// Returns the exit code after a signal.
+fn code(signal: &str) -> u8 {
+    128 + if signal == "SIGINT" { 2 } else { 15 }
+}
+
+/// Ends the process although downloads have not cleaned up.
+fn end_at_once(signal: &str, partials: Vec<PathBuf>) -> ! {
+    eprintln!("download: stopped at once by a second {signal}");
+    // Removes the files that it can remove in a moment. A file system that does not answer blocks only this thread.
+    let (sender, done) = mpsc::channel::<()>();
+    thread::spawn(move || {
+        for partial in partials {
+            let _ = fs::remove_file(partial);
+        }
+        drop(sender);
+    });
+    let _ = done.recv_timeout(LAST);
+    process::exit(code(signal).into())
 }

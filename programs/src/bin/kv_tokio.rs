@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use bowline_programs::arguments;
 use bowline_programs::kv::{self, Leftovers, Options, Session, Step, Store};
-use bowline_programs::signals::{Request, Signals};
+use bowline_programs::signals::Signals;
+use bowline_programs::sockets::AcceptErrors;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
@@ -88,17 +89,13 @@ async fn serve(options: Options, store: Arc<Store>) -> Result<(&'static str, u64
     let mut tasks = JoinSet::new();
     tasks.spawn(accept(listener, shared.clone()));
     tasks.spawn(remove_expired(shared.clone()));
-    let signal = loop {
-        match signals.next().await {
-            Request::Stop(signal) => break signal,
-            Request::Tree => eprintln!("kv_tokio: tokio has no tree of tasks"),
-        }
-    };
+    let print_tree = || eprintln!("kv_tokio: tokio has no tree of tasks");
+    let signal = signals.stop(print_tree).await;
     shared.stop.cancel();
     let end = async { while tasks.join_next().await.is_some() {} };
     tokio::select! {
         () = end => {}
-        again = signals.stop() => {
+        again = signals.stop(print_tree) => {
             eprintln!("kv_tokio: stopped at once by a second {again}");
             process::exit(1);
         }
@@ -111,6 +108,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         shared.options.max_connections.min(Semaphore::MAX_PERMITS),
     ));
     let mut connections = JoinSet::new();
+    let mut errors = AcceptErrors::new("kv_tokio");
     loop {
         let permit = tokio::select! {
             permit = room.clone().acquire_owned() => permit,
@@ -119,10 +117,8 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         let socket = tokio::select! {
             accepted = listener.accept() => match accepted {
                 Ok((socket, _)) => socket,
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
                 Err(error) => {
-                    eprintln!("kv_tokio: cannot accept a connection: {error}");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    tokio::time::sleep(errors.pause(&error)).await;
                     continue;
                 }
             },

@@ -15,10 +15,11 @@ use tokio::fs::File;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use super::{Failure, Job};
+use super::{Failure, Job, Options};
 
 /// Downloads a file under its partial name. Returns the number of bytes.
-pub(super) async fn attempt(job: &Job, stall: Duration, bar: &ProgressBar) -> Result<u64, Failure> {
+pub(super) async fn attempt(job: &Job, options: &Options, bar: &ProgressBar) -> Result<u64, Failure> {
+    let (stall, limit) = (options.stall_timeout, options.max_size);
     let socket = within(stall, TcpStream::connect((job.host(), job.port()))).await?;
     let socket = socket.map_err(Failure::Connect)?;
     let (mut requests, connection) = http1::handshake(TokioIo::new(socket)).await?;
@@ -37,6 +38,10 @@ pub(super) async fn attempt(job: &Job, stall: Duration, bar: &ProgressBar) -> Re
     if let Some(length) = body.size_hint().exact() {
         bar.set_length(length);
     }
+    // A length that the server announces is enough to refuse it. Without one the bytes are counted as they come.
+    if body.size_hint().lower() > limit {
+        return Err(Failure::TooLarge(limit));
+    }
     // Tokio creates the file on another thread. A cancellation must not leave that behind, for the file to appear after its removal.
     let file = task::shield(File::create(job.partial())).await;
     let mut file = file.map_err(Failure::File)?;
@@ -44,8 +49,11 @@ pub(super) async fn attempt(job: &Job, stall: Duration, bar: &ProgressBar) -> Re
     // hyper gives an error if the body ends before its length.
     while let Some(frame) = within(stall, body.frame()).await? {
         if let Ok(data) = frame?.into_data() {
-            file.write_all(&data).await.map_err(Failure::File)?;
             bytes += data.len() as u64;
+            if bytes > limit {
+                return Err(Failure::TooLarge(limit));
+            }
+            file.write_all(&data).await.map_err(Failure::File)?;
             bar.set_position(bytes);
         }
     }

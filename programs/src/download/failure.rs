@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use bowline::task::Reason;
+use bowline::prelude::*;
 use hyper::StatusCode;
 
 /// The error of a download.
@@ -20,6 +20,8 @@ pub enum Failure {
     Status(StatusCode),
     /// The server sends nothing.
     Stalled,
+    /// The file is larger than this number of bytes.
+    TooLarge(u64),
     /// The file cannot be written.
     File(io::Error),
     /// The time for this download was not enough.
@@ -56,6 +58,7 @@ impl fmt::Display for Failure {
             Failure::Request(error) => write!(f, "{error}"),
             Failure::Status(status) => write!(f, "the server answered {status}"),
             Failure::Stalled => f.write_str("the server sends nothing"),
+            Failure::TooLarge(limit) => write!(f, "larger than {limit} bytes"),
             Failure::File(error) => write!(f, "cannot write the file: {error}"),
             Failure::Deadline => f.write_str("deadline exceeded"),
             Failure::Cancelled(None) => f.write_str("cancelled"),

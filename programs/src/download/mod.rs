@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bowline::prelude::*;
-use bowline::task::DeadlineExceeded;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tokio::fs;
 
@@ -26,6 +25,8 @@ pub struct Options {
     pub width: usize,
     /// How often and how soon to try again.
     pub retry: RetryPolicy,
+    /// The maximum number of bytes of a file.
+    pub max_size: u64,
     /// How long the server may send nothing.
     pub stall_timeout: Duration,
     /// How long one download may take, with all attempts.
@@ -142,7 +143,7 @@ async fn remove(partial: PathBuf, failure: Failure) -> Result<u64, Failure> {
 
 /// Tries until the file is whole, or it makes no sense to go on.
 async fn attempts(job: Arc<Job>, options: Options, bar: ProgressBar) -> Result<u64, Failure> {
-    let (job, bar) = (&*job, &bar);
+    let (job, options, bar) = (&*job, &options, &bar);
     let may_retry = |failure: &Failure| {
         bar.set_message(format!("{}: {failure}", job.name()));
         failure.is_temporary()
@@ -150,7 +151,7 @@ async fn attempts(job: Arc<Job>, options: Options, bar: ProgressBar) -> Result<u
     task::retry_with_if(options.retry, may_retry, || {
         bar.set_message(job.name().to_owned());
         bar.reset();
-        attempt::attempt(job, options.stall_timeout, bar)
+        attempt::attempt(job, options, bar)
     })
     .await
 }

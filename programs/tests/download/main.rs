@@ -4,10 +4,12 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bars;
 mod server;
 
 use std::fs;
 use std::net::TcpListener;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -216,6 +218,43 @@ fn a_signal_leaves_no_partial_files() {
     }
 }
 
+#[test]
+fn a_second_signal_ends_it_at_once() {
+    let server = Server::start();
+    let (first, second) = (
+        "download: stopped by SIGINT\n",
+        "download: stopped at once by a second SIGTERM\n",
+    );
+    let mut ended_at_once = false;
+    for _ in 0..100 {
+        let directory = Directory::new();
+        // Opening a pipe that has no reader blocks, like a file of a file system that does not answer.
+        let pipe = Command::new("mkfifo").arg(directory.join(".b.part")).status();
+        assert!(pipe.expect("mkfifo runs").success());
+        let urls = [server.url("/stall/999/200000/a"), server.url("/stall/999/200000/b")];
+        let mut process = start(&directory, &[], &urls);
+        wait_for(|| directory.files().contains(&".a.part".to_owned()));
+        // Most likely the other one opens its file by then. If it does not, the first signal ends it.
+        thread::sleep(Duration::from_millis(50));
+        process.signal("INT");
+        wait_for(|| !directory.files().contains(&".a.part".to_owned()));
+        thread::sleep(Duration::from_millis(50));
+        process.signal("TERM");
+        let code = process.wait().code();
+        assert!(directory.files().is_empty(), "{:?}", directory.files());
+        match code {
+            Some(130) => assert_eq!(process.stderr(), first),
+            Some(143) => {
+                assert_eq!(process.stderr(), second);
+                ended_at_once = true;
+                break;
+            }
+            _ => panic!("exit code {code:?}: {}", process.stderr()),
+        }
+    }
+    assert!(ended_at_once);
+}
+
 fn wait_for(is_so: impl Fn() -> bool) {
     let begin = std::time::Instant::now();
     while !is_so() {
@@ -257,7 +296,7 @@ fn a_signal_at_any_time_leaves_no_partial_files() {
 #[test]
 fn command_lines() {
     let directory = Directory::new();
-    let wrong: [(&[&str], &str); 7] = [
+    let wrong: [(&[&str], &str); 8] = [
         (&[], "a URL is missing"),
         (
             &["https://host/a"],
@@ -273,6 +312,10 @@ fn command_lines() {
             &["--timeout", "0", "http://host/a"],
             "--timeout 0: must be a positive number of seconds",
         ),
+        (
+            &["--max-size", "0", "http://host/a"],
+            "--max-size 0: must be at least 1",
+        ),
         (&["--speed", "http://host/a"], "unknown option --speed"),
     ];
     for (arguments, message) in wrong {
@@ -284,6 +327,43 @@ fn command_lines() {
     }
     let (code, output, _) = run(&directory, &["--help"], &[]);
     assert!(code == 0 && output.starts_with("Usage: download"));
+}
+
+#[test]
+fn a_file_that_is_too_large() {
+    let (server, directory) = (Server::start(), Directory::new());
+    let urls = [
+        server.url("/endless/a"),
+        server.url("/ok/100001/b"),
+        server.url("/chunked/100001/c"),
+        server.url("/ok/100000/d"),
+        server.url("/chunked/100000/e"),
+        server.url("/stall/999/9999999/f"),
+    ];
+    let (code, output, errors) = run(&directory, &["--max-size", "100000"], &urls);
+    let line = |name: &str| format!("{name}: failed: larger than 100000 bytes\n");
+    let expected = format!(
+        "{}{}{}d: 100000 bytes\ne: 100000 bytes\n{}",
+        line("a"),
+        line("b"),
+        line("c"),
+        line("f")
+    );
+    assert_eq!((code, output, errors.as_str()), (1, expected, ""));
+    assert_eq!(directory.files(), ["d", "e"]);
+    // Another attempt would not help.
+    assert_eq!((server.requests("/endless/a"), server.requests("/ok/100001/b")), (1, 1));
+}
+
+#[test]
+fn the_tree_of_tasks_is_printed() {
+    let (server, directory) = (Server::start(), Directory::new());
+    let mut process = start(&directory, &[], &[server.url("/silent/a")]);
+    wait_for(|| server.requests("/silent/a") > 0);
+    process.signal("USR1");
+    process.expect_error("running, priority Default");
+    process.signal("INT");
+    process.wait_for_code(130);
 }
 
 #[test]

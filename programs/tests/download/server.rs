@@ -8,6 +8,7 @@
 //! | `/reset/N/LENGTH/..` | the first N requests: the end, without an answer |
 //! | `/garbage/N/LENGTH/..` | the first N requests: not HTTP |
 //! | `/stall/N/LENGTH/..` | the first N requests: half of the body, then nothing until the client leaves |
+//! | `/endless/..` | a body without a length and without an end, until the client leaves |
 //! | `/silent/..` | nothing until the client leaves |
 //! | `/gate/N/..` | a body, once N requests have come together |
 //! | any other | 404 |
@@ -122,6 +123,7 @@ impl Shared {
         match kind {
             "ok" => self.send(&mut socket, number(1)),
             "chunked" => self.send_chunked(&mut socket, number(1)),
+            "endless" => send_endless(&mut socket),
             "gate" => {
                 self.wait_at_gate(number(1));
                 self.send(&mut socket, 10)
@@ -180,6 +182,14 @@ impl Shared {
 fn send_half(socket: &mut TcpStream, length: usize) -> std::io::Result<()> {
     write!(socket, "HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n")?;
     socket.write_all(&body(length)[..length / 2])
+}
+
+fn send_endless(socket: &mut TcpStream) -> std::io::Result<()> {
+    write!(socket, "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")?;
+    let chunk = [&b"2710\r\n"[..], &body(10_000), b"\r\n"].concat();
+    loop {
+        socket.write_all(&chunk)?;
+    }
 }
 
 fn wait_for_the_end(socket: &mut TcpStream) -> std::io::Result<()> {

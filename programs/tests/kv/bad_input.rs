@@ -18,6 +18,7 @@ crate::for_each_server! {
     a_request_that_is_too_large,
     a_peer_that_takes_no_answers,
     connections_beyond_the_limit_wait,
+    connections_beyond_the_limit_of_open_files_wait,
     keys_are_saved_and_loaded,
     a_file_that_has_no_keys,
 }
@@ -178,6 +179,27 @@ fn connections_beyond_the_limit_wait(kind: Kind) {
     // At the limit the server ends like anywhere else.
     server.end("TERM");
     assert_eq!(second.rest(), "");
+}
+
+fn connections_beyond_the_limit_of_open_files_wait(kind: Kind) {
+    let mut server = kind.start_with_files(40, &[]);
+    let mut peers: Vec<_> = (0..80).map(|_| server.connect()).collect();
+    for peer in &mut peers {
+        peer.send(b"PING\r\n");
+    }
+    let message = server.process.expect_error("cannot accept a connection: ");
+    assert!(message.contains("Too many open files"), "{message}");
+    // Those that are open are served. Each that ends makes room for another one.
+    for mut peer in peers {
+        peer.expect("+PONG\r\n");
+    }
+    // Connections end, as elsewhere, also while no more can be accepted.
+    let mut peers: Vec<_> = (0..80).map(|_| server.connect()).collect();
+    peers[0].send(b"PING\r\n");
+    peers[0].expect("+PONG\r\n");
+    assert_eq!(server.end("TERM"), 0);
+    let printed = server.process.stderr().matches("cannot accept a connection").count();
+    assert_eq!(printed, 1, "{}", server.process.stderr());
 }
 
 fn keys_are_saved_and_loaded(kind: Kind) {

@@ -16,22 +16,34 @@ pub(crate) enum Kind {
 impl Kind {
     /// Starts the server with these options only.
     pub(crate) fn start_with(self, options: &[&str]) -> Process {
-        let (program, first) = match self {
-            Kind::Kv => (env!("CARGO_BIN_EXE_kv"), None),
-            Kind::KvOwnPool => (env!("CARGO_BIN_EXE_kv"), Some("--own-pool")),
-            Kind::KvTokio => (env!("CARGO_BIN_EXE_kv_tokio"), None),
-        };
-        let options: Vec<_> = first.into_iter().chain(options.iter().copied()).collect();
-        Process::start(program, &options)
+        let (program, first) = self.program();
+        Process::start(program, &[first, options].concat())
     }
 
     /// Starts the server on a port that the system chooses, and waits until it listens.
     pub(crate) fn start(self, options: &[&str]) -> Server {
-        let process = self.start_with(&[&["--addr", "127.0.0.1:0", "--threads", "2", "--report"], options].concat());
-        let address = process.expect("listening on ").parse().expect("an address");
-        Server { process, address }
+        Server::listening(self.start_with(&[ANY_PORT, options].concat()))
+    }
+
+    /// Does the same for a server that may have so many files open, sockets included.
+    pub(crate) fn start_with_files(self, files: usize, options: &[&str]) -> Server {
+        let (program, first) = self.program();
+        let script = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
+        let words = [&["-c", &script, program], first, ANY_PORT, options].concat();
+        Server::listening(Process::start("sh", &words))
+    }
+
+    /// Returns the path of the program, and the option that makes it this kind.
+    fn program(self) -> (&'static str, &'static [&'static str]) {
+        match self {
+            Kind::Kv => (env!("CARGO_BIN_EXE_kv"), &[]),
+            Kind::KvOwnPool => (env!("CARGO_BIN_EXE_kv"), &["--own-pool"]),
+            Kind::KvTokio => (env!("CARGO_BIN_EXE_kv_tokio"), &[]),
+        }
     }
 }
+
+const ANY_PORT: &[&str] = &["--addr", "127.0.0.1:0", "--threads", "2", "--report"];
 
 pub(crate) struct Server {
     pub(crate) process: Process,
@@ -39,6 +51,11 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    fn listening(process: Process) -> Self {
+        let address = process.expect("listening on ").parse().expect("an address");
+        Server { process, address }
+    }
+
     pub(crate) fn connect(&self) -> Connection {
         let socket = TcpStream::connect(self.address).expect("the server accepts");
         socket.set_read_timeout(Some(PATIENCE)).expect("a valid time");

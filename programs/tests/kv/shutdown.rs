@@ -175,3 +175,24 @@ fn the_tree_of_tasks_is_printed() {
         server.end("INT");
     }
 }
+
+#[test]
+fn the_tree_of_tasks_is_printed_during_the_end() {
+    for kind in [Kind::Kv, Kind::KvOwnPool] {
+        let mut server = kind.start(&["--write-timeout", "600"]);
+        let (peer, _) = stall(&server);
+        server.process.signal("INT");
+        wait_until_closed(&server);
+        server.process.signal("USR1");
+        // The tree tells what the end waits for: the answers to a peer that does not read them.
+        let name = format!("\"connection 1 from {}\": cancelled", peer.0.local_addr().unwrap());
+        server.process.expect_error(&name);
+        if cfg!(feature = "inspect") {
+            server.process.expect_error("ago: SIGINT");
+            server.process.expect_error("src/bin/kv/connection.rs:");
+        }
+        server.process.signal("TERM");
+        server.process.wait_for_code(1);
+        server.process.expect_error("stopped at once by a second SIGTERM");
+    }
+}

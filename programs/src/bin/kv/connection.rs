@@ -4,15 +4,13 @@ use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use bowline::prelude::*;
-use bowline::task::DeadlineExceeded;
 use bowline_programs::kv::{Session, Step};
+use bowline_programs::sockets;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::server::Shared;
 
-/// How long to read on after an error of the protocol, for the peer to see the answer.
-const LINGER: Duration = Duration::from_secs(1);
 /// A connection that always has requests lets others run after so many rounds.
 const ROUNDS: usize = 64;
 
@@ -36,7 +34,7 @@ pub(crate) async fn serve(mut socket: TcpStream, shared: &Shared) -> io::Result<
             },
             // The answers did not fit the buffer, and more requests wait.
             Step::Execute => task::yield_now().await,
-            Step::Close => return linger(socket).await,
+            Step::Close => return sockets::linger(socket).await,
         }
         // On a pool of bowline's, a read that is ready does not suspend the task. This does, and is where a cancellation is seen.
         if round.is_multiple_of(ROUNDS) {
@@ -68,18 +66,4 @@ async fn write(socket: &mut TcpStream, session: &mut Session, limit: Duration) -
         session.written(session.output().len());
     }
     Ok(())
-}
-
-/// Closes a connection whose peer may still be sending.
-///
-/// Closing a socket with unread input resets the connection, and the peer might never see the last answer. So this ends the
-/// server's side first, and then reads what comes until the peer has closed its own.
-async fn linger(mut socket: TcpStream) -> io::Result<()> {
-    socket.shutdown().await?;
-    let mut ignored = [0; 4096];
-    let drain = async {
-        while socket.read(&mut ignored).await? > 0 {}
-        Ok(())
-    };
-    task::with_timeout(LINGER, drain).await.unwrap_or(Ok(()))
 }

@@ -1,15 +1,15 @@
 //! The tasks of the server, from the first signal handler to the last connection.
 
-use std::io;
+use std::net::SocketAddr;
 use std::process;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use bowline::prelude::*;
-use bowline::task::{Reason, SpawnOptions};
 use bowline_programs::kv::{Options, Store};
-use bowline_programs::signals::{Request, Signals};
+use bowline_programs::signals::Signals;
+use bowline_programs::sockets::AcceptErrors;
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::connection;
@@ -55,18 +55,13 @@ pub(crate) async fn run(options: Options, store: Arc<Store>) -> Result<End, Stri
     let signal = task::discarding_group(async |server| {
         server.spawn_with(named("accept"), accept(listener, state.clone()));
         server.spawn_with(named("expiry"), remove_expired(state.store.clone()));
-        let signal = loop {
-            match signals.next().await {
-                Request::Stop(signal) => break signal,
-                Request::Tree => print_tree(),
-            }
-        };
+        let signal = signals.stop(&print_tree).await;
         // Each child stops at its `.await`. The group awaits them all, and with them the shielded writes of answers.
         server.cancel_all_for(Reason::Custom(signal));
-        // Someone who presses Ctrl-C twice does not want to wait for slow peers.
+        // A second Ctrl-C does not wait for slow peers. A tree tells which ones the end waits for.
         tokio::select! {
             () = server.wait_for_all() => {}
-            again = signals.stop() => {
+            again = signals.stop(&print_tree) => {
                 eprintln!("kv: stopped at once by a second {again}");
                 process::exit(1);
             }
@@ -89,9 +84,10 @@ fn named(name: impl Into<std::borrow::Cow<'static, str>>) -> SpawnOptions {
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     task::discarding_group(async |connections| {
         connections.set_limit(shared.options.max_connections);
+        let mut errors = AcceptErrors::new("kv");
         // Room first: a connection that cannot be served yet waits in the queue of the operating system, and costs nothing here.
         while connections.ready().await {
-            let (socket, peer) = accept_one(&listener).await;
+            let (socket, peer) = accept_one(&listener, &mut errors).await;
             let number = shared.connections.fetch_add(1, Relaxed) + 1;
             let shared = shared.clone();
             connections.spawn_with(named(format!("connection {number} from {peer}")), async move {
@@ -104,15 +100,11 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 }
 
 /// Accepts one connection. Errors are temporary: too many files are open, or the peer has left already.
-async fn accept_one(listener: &TcpListener) -> (TcpStream, std::net::SocketAddr) {
+async fn accept_one(listener: &TcpListener, errors: &mut AcceptErrors) -> (TcpStream, SocketAddr) {
     loop {
         match listener.accept().await {
             Ok(accepted) => return accepted,
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-            Err(error) => {
-                eprintln!("kv: cannot accept a connection: {error}");
-                task::sleep(Duration::from_millis(100)).await;
-            }
+            Err(error) => task::sleep(errors.pause(&error)).await,
         }
     }
 }
