@@ -72,7 +72,10 @@ impl Change for Shielded {
 
     unsafe fn begin(_: NonNull<Self>, scope: NonNull<ContextScope>, context: &mut Context) {
         // SAFETY: `begin` is called with a scope that is alive.
-        unsafe { scope.as_ref() }.stops.set(Stops::Never);
+        let scope = unsafe { scope.as_ref() };
+        scope.stops.set(Stops::Never);
+        // The stop that a handler around the shield answers does not reach the inside. So a stop there is another one, such as a deadline's.
+        scope.handled.set(None);
         context.token = ErasedStopToken::NEVER;
         context.deadline = None;
     }

@@ -637,6 +637,31 @@ fn a_handler_is_called_when_the_deadline_around_it_passes() {
     });
 }
 
+/// A deadline inside of a shield is another stop than the one that the handler around the shield answers.
+#[test]
+fn a_deadline_in_a_shield_holds_after_the_handler_around_it_was_called() {
+    everywhere(|place| {
+        let source = StopSource::new();
+        let calls = Calls::default();
+        let limited = || task::with_timeout(Duration::from_millis(1), pending::<()>());
+        let work = Task::new({
+            let (handler, canceller) = (calls.handler(), source.clone());
+            async move {
+                let operation = async {
+                    canceller.request_stop();
+                    let here = limited().await.is_err();
+                    let Ok(in_a_task) = Task::new(async move { limited().await.is_err() }).await;
+                    (here, in_a_task)
+                };
+                with_cancellation_handler(handler, task::shield(operation)).await
+            }
+        });
+        let ended = place.run(work.write_env(WithStopToken(source.token())));
+        assert_eq!(ended.unwrap(), (true, true));
+        assert_eq!(calls.count(), 1);
+    });
+}
+
 #[test]
 fn in_a_shield_no_handler_is_called_for_the_task() {
     everywhere(|place| {
