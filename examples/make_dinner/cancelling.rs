@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bowline::prelude::*;
-use bowline::task::{DeadlineExceeded, Reason, SpawnErrorKind};
+use bowline::task::SpawnErrorKind;
 
 use super::grouped;
 use super::kitchen::{Cook, KitchenError, Meal, Vegetable};

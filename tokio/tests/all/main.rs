@@ -13,4 +13,5 @@ mod io_pool;
 mod main_attribute;
 mod places;
 mod pool;
+mod prelude;
 mod scheduler;
