@@ -4,7 +4,7 @@
 //! |---|---|
 //! | [`arguments`] | command lines |
 //! | [`signals`] | Ctrl-C, `SIGTERM` and `SIGUSR1` |
-//! | [`sockets`] | errors of `accept`, and the end of a connection |
+//! | [`sockets`] | listening, errors of `accept`, and the end of a connection |
 //! | [`kv`] | the servers `kv` and `kv_tokio`: protocol, store and options |
 //! | [`search`] | the program `search` |
 //! | [`download`] | the program `download` |

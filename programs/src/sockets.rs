@@ -1,18 +1,40 @@
-//! What servers have in common: errors of `accept`, and the end of a connection.
+//! What servers have in common: listening, errors of `accept`, and the end of a connection.
 
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bowline::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
+/// How many connections may wait to be accepted. The system may have a lower limit of its own.
+const BACKLOG: u32 = 1024;
 /// How long to wait after an error that will not have gone at once.
 const PAUSE: Duration = Duration::from_millis(100);
 /// At most one error is printed in this time.
 const QUIET: Duration = Duration::from_secs(60);
 /// How long to read what a peer still sends after the last answer.
 const LINGER: Duration = Duration::from_secs(1);
+
+/// Listens at an address.
+///
+/// `TcpListener::bind` lets 128 connections wait to be accepted. The system ignores further ones, and their peers try again after seconds.
+/// A server at its limit of connections needs more.
+///
+/// # Errors
+///
+/// Those of the system, such as that the port is in use.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    // A server that starts again does not wait until the system has forgotten the connections of the last one.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// The errors of a listener, which do not end a server: it waits and goes on.
 ///

@@ -12,7 +12,7 @@ use std::time::Duration;
 use bowline_programs::arguments;
 use bowline_programs::kv::{self, Leftovers, Options, Session, Step, Store};
 use bowline_programs::signals::Signals;
-use bowline_programs::sockets::AcceptErrors;
+use bowline_programs::sockets::{self, AcceptErrors};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Builder;
@@ -75,7 +75,7 @@ struct Shared {
 
 async fn serve(options: Options, store: Arc<Store>) -> Result<(&'static str, u64), String> {
     let mut signals = Signals::install().map_err(|error| format!("cannot handle signals: {error}"))?;
-    let listener = TcpListener::bind(options.address).await;
+    let listener = sockets::listen(options.address);
     let listener = listener.map_err(|error| format!("cannot listen at {}: {error}", options.address))?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     println!("listening on {address}");

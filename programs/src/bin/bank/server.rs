@@ -41,7 +41,7 @@ pub(crate) async fn run(options: Options, ledger: Arc<Ledger>) -> Result<End, St
     // Before anything else, so that no signal is lost from here on.
     let mut signals = Signals::install().map_err(|error| format!("cannot handle signals: {error}"))?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, options.port));
-    let listener = TcpListener::bind(address).await;
+    let listener = sockets::listen(address);
     let listener = listener.map_err(|error| format!("cannot listen at {address}: {error}"))?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     println!("listening on http://{address}");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use bowline::prelude::*;
 use bowline_programs::kv::{Options, Store};
 use bowline_programs::signals::Signals;
-use bowline_programs::sockets::AcceptErrors;
+use bowline_programs::sockets::{self, AcceptErrors};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::connection;
@@ -36,7 +36,7 @@ pub(crate) async fn run(options: Options, store: Arc<Store>) -> Result<End, Stri
     // Before anything else, so that no signal is lost from here on. A signal that came earlier has killed the process, as it does by
     // default: nothing was promised to any client by then.
     let mut signals = Signals::install().map_err(|error| format!("cannot handle signals: {error}"))?;
-    let listener = TcpListener::bind(options.address).await;
+    let listener = sockets::listen(options.address);
     let listener = listener.map_err(|error| format!("cannot listen at {}: {error}", options.address))?;
     let address = listener.local_addr().map_err(|error| error.to_string())?;
     println!("listening on {address}");
