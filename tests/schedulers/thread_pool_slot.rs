@@ -6,24 +6,12 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use crate::common::*;
+use crate::thread_pool_children::with_pools;
 use bowline::prelude::*;
-use bowline::scheduler::{PoolScheduler, ThreadPool};
+use bowline::scheduler::PoolScheduler;
 use bowline::task::{self, SpawnOptions};
 
 const ROUNDS: usize = 500;
-
-/// Calls a test with pools of so many workers: with the system call `membarrier`, if there is one, and without.
-fn with_pools(workers: usize, test: impl Fn(&ThreadPool)) {
-    for membarrier in [true, false] {
-        let pool = ThreadPool::builder()
-            .threads(workers)
-            .spare_threads(0)
-            .membarrier(membarrier)
-            .build()
-            .unwrap();
-        test(&pool);
-    }
-}
 
 /// Queues a job that queues another one and waits for it, in a way that the pool does not know of; and so on.
 fn chain(scheduler: PoolScheduler, depth: usize, ended: mpsc::Sender<()>) {
