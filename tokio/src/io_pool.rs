@@ -46,14 +46,18 @@ const TICK: Duration = Duration::from_millis(2);
 /// Futures of `tokio::spawn` run on the thread that waits for events, one after the other, as on every runtime of one thread. So
 /// they must not block, not even for jobs of the pool.
 ///
-/// The drop waits for the queued jobs, as that of a [`ThreadPool`], and then shuts the runtime down, also inside of another
-/// runtime. A task that waits for a socket
-/// meanwhile continues on the global pool, without the runtime.
+/// The drop waits for the queued jobs, as that of a [`ThreadPool`], and then shuts the runtime down, on a thread of its own. So a
+/// pool may be dropped anywhere: in a task of another runtime, and in its own tasks, which do not wait for their own end. A task that
+/// waits for a socket or a timer of the runtime is woken by the shutdown. It continues on the global pool, where a socket returns an
+/// error and a timer panics. What waits for anything else continues there later.
 pub struct IoPool {
     /// `None` only during the drop.
     pool: Option<ThreadPool>,
+    /// `None` only before the thread was started.
     reserve: Option<JoinHandle<()>>,
-    driver: Arc<Driver>,
+    /// `None` only during the drop.
+    driver: Option<Arc<Driver>>,
+    handle: Handle,
 }
 
 impl IoPool {
@@ -77,7 +81,7 @@ impl IoPool {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
         let driver = Arc::new(Driver {
-            runtime: Some(runtime),
+            runtime,
             worker: Call::default(),
             reserve: Call::default(),
             turns: AtomicUsize::new(0),
@@ -89,15 +93,18 @@ impl IoPool {
         let mut pool = IoPool {
             pool: None,
             reserve: None,
-            driver: driver.clone(),
+            driver: Some(driver.clone()),
+            handle: handle.clone(),
         };
+        // Made first: if the system refuses the thread, its reference to the driver is dropped before that of the pool.
+        let workers = inside(&handle, builder).reactor(driver.clone());
         let reserve = thread::Builder::new().name("bowline-reserve".to_owned());
-        pool.reserve = Some(reserve.spawn({
-            let driver = driver.clone();
-            move || driver.stand_by()
-        })?);
-        *lock(&driver.reserve_thread) = pool.reserve.as_ref().map(|reserve| reserve.thread().clone());
-        let workers = inside(&handle, builder).reactor(driver).build();
+        let reserve = reserve.spawn(move || driver.stand_by())?;
+        if let Some(driver) = &pool.driver {
+            *lock(&driver.reserve_thread) = Some(reserve.thread().clone());
+        }
+        pool.reserve = Some(reserve);
+        let workers = workers.build();
         pool.pool = Some(workers.map_err(io::Error::other)?);
         Ok(pool)
     }
@@ -121,7 +128,7 @@ impl IoPool {
 
     /// Returns a handle of the runtime.
     pub fn handle(&self) -> &Handle {
-        self.driver.runtime().handle()
+        &self.handle
     }
 }
 
@@ -129,14 +136,25 @@ impl Drop for IoPool {
     fn drop(&mut self) {
         // Its jobs need the runtime until they have ended.
         drop(self.pool.take());
-        self.driver.has_ended.store(true, SeqCst);
-        self.driver.reserve.call();
-        if let Some(reserve) = self.reserve.take() {
-            reserve.thread().unpark();
-            // The last future of the runtime may drop the pool, on the reserve itself.
-            if reserve.thread().id() != thread::current().id() {
-                _ = reserve.join();
+        let Some(driver) = self.driver.take() else {
+            return;
+        };
+        let Some(reserve) = self.reserve.take() else {
+            // The system has refused the thread.
+            if let Some(driver) = Arc::into_inner(driver) {
+                driver.runtime.shutdown_background();
             }
+            return;
+        };
+        driver.has_ended.store(true, SeqCst);
+        driver.reserve.call();
+        reserve.thread().unpark();
+        // The last reference drops the runtime, which waits for its blocking tasks. That panics in an asynchronous context, such as
+        // that of this thread. So the last reference is that of the reserve, or of a worker that this does not wait for.
+        drop(driver);
+        // The last future of the runtime may drop the pool, on the reserve itself.
+        if reserve.thread().id() != thread::current().id() {
+            _ = reserve.join();
         }
     }
 }
@@ -151,8 +169,7 @@ impl fmt::Debug for IoPool {
 
 /// The runtime, and the threads that drive it.
 struct Driver {
-    /// `None` only during the drop.
-    runtime: Option<Runtime>,
+    runtime: Runtime,
     /// Ends the turn of the worker that waits.
     worker: Call,
     /// Ends the turn of the reserve.
@@ -173,7 +190,7 @@ impl Reactor for Driver {
     fn wait(&self, limit: Option<Duration>) {
         let _turn = Turn::begin(self);
         let called = self.worker.called();
-        self.runtime().block_on(async {
+        self.runtime.block_on(async {
             match limit {
                 None => called.await,
                 // The runtime looks for events before it polls this again.
@@ -214,13 +231,6 @@ impl Drop for Turn<'_> {
 }
 
 impl Driver {
-    fn runtime(&self) -> &Runtime {
-        match &self.runtime {
-            Some(runtime) => runtime,
-            None => unreachable!("the runtime exists until the drop"),
-        }
-    }
-
     /// Runs the reserve: drives the runtime whenever no worker has done so for a tick.
     fn stand_by(&self) {
         let mut before = self.turns.load(SeqCst);
@@ -251,27 +261,9 @@ impl Driver {
     fn drive(&self, turns: usize) {
         self.is_reserve_driving.store(true, SeqCst);
         if self.turns.load(SeqCst) == turns && !self.has_ended.load(SeqCst) {
-            self.runtime().block_on(self.reserve.called());
+            self.runtime.block_on(self.reserve.called());
         }
         self.is_reserve_driving.store(false, SeqCst);
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        if Handle::try_current().is_err() {
-            return;
-        }
-        // Inside of a runtime, tokio refuses to wait for the end of another one. So a thread outside does that.
-        let runtime = Mutex::new(self.runtime.take());
-        thread::scope(|scope| {
-            let dropped = thread::Builder::new().spawn_scoped(scope, || drop(lock(&runtime).take()));
-            _ = dropped.map(thread::ScopedJoinHandle::join);
-        });
-        if let Some(runtime) = lock(&runtime).take() {
-            // The system has refused the thread. This does not wait.
-            runtime.shutdown_background();
-        }
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bowline::prelude::*;
 use bowline::scheduler::{BuildError, ThreadPool};
-use bowline_tokio::IoPool;
+use bowline_tokio::{IoPool, block_on};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -187,21 +187,87 @@ fn a_pool_may_be_dropped_by_a_future_of_its_runtime() {
 }
 
 #[test]
-fn a_pool_may_be_dropped_inside_of_another_runtime() {
+fn a_pool_may_be_dropped_in_an_asynchronous_context() {
+    async fn use_and_drop() {
+        let pool = IoPool::new(1).unwrap();
+        let sleep = Task::new(async { tokio::time::sleep(Duration::from_millis(1)).await });
+        starts_on(pool.scheduler(), sleep).await.unwrap();
+        drop(pool);
+        assert!(IoPool::new(0).is_err());
+    }
     in_time(|| {
-        let other = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for runtime in [multi_thread(1), multi_thread(2), current_thread()] {
+            runtime.block_on(use_and_drop());
+            runtime.block_on(runtime.spawn(use_and_drop())).unwrap();
+            block_on(&runtime, use_and_drop());
+        }
+        // On the thread of its own worker, of another pool, and inside of its own runtime.
+        let (outer, inner) = (IoPool::new(1).unwrap(), IoPool::new(1).unwrap());
+        run(&outer, use_and_drop());
+        let spawned = outer.handle().spawn(use_and_drop());
+        outer.handle().block_on(spawned).unwrap();
+        run(&outer, async move { drop(inner) });
+        let handle = outer.handle().clone();
+        handle.block_on(async move { drop(outer) });
+    });
+}
+
+#[test]
+fn a_pool_is_not_dropped_before_a_blocking_task_of_its_runtime_has_ended() {
+    in_time(|| {
         let (send, receive) = mpsc::channel();
-        other.block_on(async {
-            let pool = IoPool::new(2).unwrap();
-            drop(pool.handle().spawn_blocking(move || {
-                std::thread::sleep(Duration::from_millis(5));
-                send.send(()).unwrap();
-            }));
-            drop(pool);
-            // The drop has waited for the closure.
-            receive.try_recv().unwrap();
-            IoPool::new(0).unwrap_err();
+        let pool = IoPool::new(1).unwrap();
+        let (began, begins) = mpsc::channel();
+        pool.handle().spawn_blocking(move || {
+            began.send(()).unwrap();
+            std::thread::sleep(Duration::from_millis(10));
+            send.send(()).unwrap();
         });
+        begins.recv().unwrap();
+        current_thread().block_on(async move { drop(pool) });
+        assert!(receive.try_recv().is_ok());
+    });
+}
+
+#[test]
+fn a_task_that_waits_at_the_end_continues_on_the_global_pool() {
+    in_time(|| {
+        let pool = IoPool::with(ThreadPool::builder().threads(2).names(|n| format!("cook-{n}"))).unwrap();
+        let on_pool = || task::SpawnOptions::new().scheduler(pool.scheduler());
+        let (waits, waiting) = mpsc::channel();
+        let (go, gone) = tokio::sync::oneshot::channel::<()>();
+        let begun = waits.clone();
+        let channel = task::detach_with(on_pool(), async move {
+            begun.send(here()).unwrap();
+            gone.await.unwrap();
+            here()
+        });
+        let (begun, silent) = (waits.clone(), std::net::TcpListener::bind("127.0.0.1:0").unwrap());
+        let address = silent.local_addr().unwrap();
+        let socket = task::detach_with(on_pool(), async move {
+            let mut socket = TcpStream::connect(address).await.unwrap();
+            begun.send(here()).unwrap();
+            let error = socket.read_u8().await.unwrap_err();
+            (here(), error.kind())
+        });
+        let timer = task::detach_with(on_pool(), async move {
+            waits.send(here()).unwrap();
+            tokio::time::sleep(PATIENCE).await;
+        });
+        for _ in 0..3 {
+            let place = waiting.recv_timeout(PATIENCE).unwrap();
+            assert!(place.starts_with("cook-"), "{place}");
+        }
+        // The tasks suspend before the workers, which take queued jobs first, end.
+        drop(pool);
+        let (place, error) = task::block_on(socket).unwrap();
+        assert!(place.starts_with("bowline-"), "{place}");
+        assert_eq!(error, io::ErrorKind::Other);
+        assert!(task::block_on(timer).unwrap_err().is_panic());
+        assert!(!channel.is_finished());
+        go.send(()).unwrap();
+        let place = task::block_on(channel).unwrap();
+        assert!(place.starts_with("bowline-"), "{place}");
     });
 }
 

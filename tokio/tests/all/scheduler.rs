@@ -355,6 +355,55 @@ fn a_scheduler_of_a_runtime_that_has_ended_uses_the_global_pool() {
 }
 
 #[test]
+fn a_task_may_block_inside_of_another_runtime() {
+    in_time(|| {
+        for nested in [|| multi_thread(1), current_thread as fn() -> Runtime] {
+            for threads in [1, 2] {
+                let runtime = multi_thread(threads);
+                let scheduler = TokioScheduler::new(runtime.handle());
+                let sum = block_on(&runtime, async move {
+                    // What tokio asks for before a thread may drive another runtime.
+                    tokio::task::block_in_place(|| {
+                        let nested = nested();
+                        let inside = TokioScheduler::new(nested.handle());
+                        nested.block_on(async {
+                            let slow = just_from(|| {
+                                // The thread that waits goes to sleep.
+                                thread::sleep(Duration::from_millis(5));
+                                1
+                            });
+                            let here = sync_wait(starts_on(ThreadPool::global().scheduler(), slow));
+                            let Ok(there) = starts_on(inside, just_from(|| 2)).await;
+                            here.unwrap() + there
+                        })
+                    }) + sync_wait(starts_on(scheduler, just_from(|| 4))).unwrap()
+                });
+                assert_eq!(sum, 7);
+            }
+        }
+    });
+}
+
+#[test]
+fn runtimes_that_have_ended_leave_nothing_open() {
+    /// The open files of this process. Other tests open some as well.
+    fn open_files() -> usize {
+        std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+    }
+    in_time(|| {
+        let before = open_files();
+        for _ in 0..500 {
+            let runtime = current_thread();
+            let scheduler = TokioScheduler::new(runtime.handle());
+            drop(runtime);
+            assert!(scheduler.has_ended());
+        }
+        // A runtime that was kept would be at least two of them.
+        assert!(open_files() < before + 500);
+    });
+}
+
+#[test]
 fn a_panic_reaches_the_caller_and_not_the_runtime() {
     in_time(|| {
         let runtime = multi_thread(1);
