@@ -57,6 +57,7 @@ pub struct IoPool {
     reserve: Option<JoinHandle<()>>,
     /// `None` only during the drop.
     driver: Option<Arc<Driver>>,
+    reserve_calls: Arc<ReserveCalls>,
     handle: Handle,
 }
 
@@ -80,20 +81,21 @@ impl IoPool {
     pub fn with(builder: ThreadPoolBuilder) -> io::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let handle = runtime.handle().clone();
+        let reserve_calls = Arc::new(ReserveCalls::default());
         let driver = Arc::new(Driver {
             runtime,
             worker: Call::default(),
-            reserve: Call::default(),
+            reserve: reserve_calls.clone(),
             turns: AtomicUsize::new(0),
             is_reserve_resting: AtomicBool::new(false),
             is_reserve_driving: AtomicBool::new(false),
-            has_ended: AtomicBool::new(false),
             reserve_thread: Mutex::new(None),
         });
         let mut pool = IoPool {
             pool: None,
             reserve: None,
             driver: Some(driver.clone()),
+            reserve_calls,
             handle: handle.clone(),
         };
         // Made first: if the system refuses the thread, its reference to the driver is dropped before that of the pool.
@@ -146,12 +148,12 @@ impl Drop for IoPool {
             }
             return;
         };
-        driver.has_ended.store(true, SeqCst);
-        driver.reserve.call();
-        reserve.thread().unpark();
-        // The last reference drops the runtime, which waits for its blocking tasks. That panics in an asynchronous context, such as
-        // that of this thread. So the last reference is that of the reserve, or of a worker that this does not wait for.
+        // The last reference drops the runtime, which waits for its blocking tasks. That panics in an asynchronous context, which the
+        // calling thread may be inside of. The reserve keeps a reference until it hears of the end, so this one is not the last.
         drop(driver);
+        self.reserve_calls.has_ended.store(true, SeqCst);
+        self.reserve_calls.turn.call();
+        reserve.thread().unpark();
         // The last future of the runtime may drop the pool, on the reserve itself.
         if reserve.thread().id() != thread::current().id() {
             _ = reserve.join();
@@ -172,8 +174,7 @@ struct Driver {
     runtime: Runtime,
     /// Ends the turn of the worker that waits.
     worker: Call,
-    /// Ends the turn of the reserve.
-    reserve: Call,
+    reserve: Arc<ReserveCalls>,
     /// The number of turns of workers that have begun, and of those that have ended. So it is odd while a worker waits.
     /// Written by workers, one at a time. This and the flags are sequentially consistent, because workers and the reserve each
     /// write one and then read another.
@@ -182,8 +183,16 @@ struct Driver {
     is_reserve_resting: AtomicBool,
     /// Whether the reserve drives, or is about to. Written by the reserve. A worker that reads it calls the reserve off.
     is_reserve_driving: AtomicBool,
-    has_ended: AtomicBool,
     reserve_thread: Mutex<Option<thread::Thread>>,
+}
+
+/// What the reserve is told. Apart from the driver, so that the pool tells the reserve of the end without a reference to the runtime.
+#[derive(Default)]
+struct ReserveCalls {
+    /// Ends the turn of the reserve.
+    turn: Call,
+    /// Whether the pool has ended. Set once, by the drop.
+    has_ended: AtomicBool,
 }
 
 impl Reactor for Driver {
@@ -212,7 +221,7 @@ impl<'a> Turn<'a> {
     fn begin(driver: &'a Driver) -> Self {
         driver.turns.fetch_add(1, SeqCst);
         if driver.is_reserve_driving.load(SeqCst) {
-            driver.reserve.call();
+            driver.reserve.turn.call();
         }
         Turn(driver)
     }
@@ -234,7 +243,7 @@ impl Driver {
     /// Runs the reserve: drives the runtime whenever no worker has done so for a tick.
     fn stand_by(&self) {
         let mut before = self.turns.load(SeqCst);
-        while !self.has_ended.load(SeqCst) {
+        while !self.reserve.has_ended.load(SeqCst) {
             thread::park_timeout(TICK);
             let turns = self.turns.load(SeqCst);
             if turns != before {
@@ -251,7 +260,7 @@ impl Driver {
     /// Sleeps until the worker that has waited for some time ends its turn.
     fn rest(&self, turns: usize) {
         self.is_reserve_resting.store(true, SeqCst);
-        while self.turns.load(SeqCst) == turns && !self.has_ended.load(SeqCst) {
+        while self.turns.load(SeqCst) == turns && !self.reserve.has_ended.load(SeqCst) {
             thread::park();
         }
         self.is_reserve_resting.store(false, SeqCst);
@@ -260,8 +269,8 @@ impl Driver {
     /// Drives the runtime until a worker begins a turn.
     fn drive(&self, turns: usize) {
         self.is_reserve_driving.store(true, SeqCst);
-        if self.turns.load(SeqCst) == turns && !self.has_ended.load(SeqCst) {
-            self.runtime.block_on(self.reserve.called());
+        if self.turns.load(SeqCst) == turns && !self.reserve.has_ended.load(SeqCst) {
+            self.runtime.block_on(self.reserve.turn.called());
         }
         self.is_reserve_driving.store(false, SeqCst);
     }
