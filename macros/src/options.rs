@@ -7,6 +7,8 @@ use proc_macro::{Span, TokenStream, TokenTree};
 
 use crate::function::Complaint;
 
+const THREADS_TWICE: &str = "the option `threads` is given twice";
+
 /// The options of a global pool: `threads = 4`.
 #[derive(Default)]
 pub(crate) struct PoolOptions {
@@ -24,7 +26,7 @@ impl PoolOptions {
             }
             let value = value(&mut tokens).ok_or(Complaint::new(USAGE, name.span()))?;
             if options.threads.replace(number(&value)?).is_some() {
-                return Err(Complaint::new("the option `threads` is given twice", name.span()));
+                return Err(Complaint::new(THREADS_TWICE, name.span()));
             }
         }
         Ok(options)
@@ -51,12 +53,19 @@ const USAGE: &str = "the options are `flavor = \"multi_thread\"`, `flavor = \"cu
 impl RuntimeOptions {
     pub(crate) fn parse(arguments: TokenStream) -> Result<Self, Complaint> {
         let mut options = RuntimeOptions::default();
+        let mut has_flavor = false;
         let mut tokens = arguments.into_iter().peekable();
         while let Some(name) = tokens.next() {
             let value = value(&mut tokens).ok_or(Complaint::new(USAGE, name.span()))?;
             match (name.to_string().as_str(), value.to_string().as_str()) {
-                ("flavor", "\"multi_thread\"") => options.current_thread = false,
-                ("flavor", "\"current_thread\"") => options.current_thread = true,
+                ("flavor", _) if has_flavor => {
+                    return Err(Complaint::new("the option `flavor` is given twice", name.span()));
+                }
+                ("threads", _) if options.threads.is_some() => {
+                    return Err(Complaint::new(THREADS_TWICE, name.span()));
+                }
+                ("flavor", "\"multi_thread\"") => has_flavor = true,
+                ("flavor", "\"current_thread\"") => (has_flavor, options.current_thread) = (true, true),
                 ("threads", _) => options.threads = Some(number(&value)?),
                 ("flavor", _) => return Err(Complaint::new(USAGE, value.span())),
                 _ => return Err(Complaint::new(USAGE, name.span())),

@@ -1,0 +1,2 @@
+#[bowline_tokio::main]
+fn main() {}
