@@ -213,6 +213,58 @@ fn a_pool_may_be_dropped_in_an_asynchronous_context() {
 }
 
 #[test]
+fn a_job_may_drive_the_runtime_or_another_one() {
+    in_time(|| {
+        for threads in [1, 2] {
+            let pool = IoPool::new(threads).unwrap();
+            let handle = pool.handle().clone();
+            let (scheduler, sleep) = (pool.scheduler(), || tokio::time::sleep(Duration::from_millis(2)));
+            let sum = pool.threads().install(move || {
+                // The worker blocks inside of its own runtime. The reserve drives it meanwhile.
+                handle.block_on(sleep());
+                let spawned = handle.spawn(async { 1 });
+                let own = handle.block_on(spawned).unwrap();
+                // In another runtime, it waits for a job of the pool in a way that the pool knows of.
+                let other = current_thread().block_on(async {
+                    sleep().await;
+                    sync_wait(starts_on(scheduler, just_from(|| 6))).unwrap()
+                });
+                own + other
+            });
+            assert_eq!(sum, 7);
+        }
+    });
+}
+
+#[test]
+fn a_panic_in_a_future_of_the_runtime_or_in_its_waker_ends_neither() {
+    struct Panics;
+    impl std::task::Wake for Panics {
+        fn wake(self: std::sync::Arc<Self>) {
+            panic!("in a waker");
+        }
+    }
+    in_time(|| {
+        let pool = IoPool::new(1).unwrap();
+        let spawned = pool.handle().spawn(async { panic!("in a future") });
+        assert!(run(&pool, async { spawned.await.unwrap_err().is_panic() }));
+        // The waker is called by a future of the runtime, on the thread that waits for events.
+        let (send, receive) = tokio::sync::oneshot::channel::<()>();
+        let mut receive = Box::pin(receive);
+        let waker = std::task::Waker::from(std::sync::Arc::new(Panics));
+        let mut cx = std::task::Context::from_waker(&waker);
+        assert!(receive.as_mut().poll(&mut cx).is_pending());
+        let spawned = pool.handle().spawn(async { send.send(()).unwrap() });
+        assert!(run(&pool, async { spawned.await.unwrap_err().is_panic() }));
+        run(&pool, tokio_sleep());
+    });
+}
+
+async fn tokio_sleep() {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+}
+
+#[test]
 fn a_pool_is_not_dropped_before_a_blocking_task_of_its_runtime_has_ended() {
     in_time(|| {
         let (send, receive) = mpsc::channel();

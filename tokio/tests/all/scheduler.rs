@@ -317,6 +317,28 @@ fn a_task_that_waits_at_the_shutdown_continues_on_the_global_pool() {
 }
 
 #[test]
+fn a_task_may_shut_its_own_runtime_down() {
+    in_time(|| {
+        for threads in [1, 2] {
+            let runtime = multi_thread(threads);
+            let scheduler = TokioScheduler::new(runtime.handle());
+            let handle = task::detach_with(SpawnOptions::new().scheduler(scheduler), async move {
+                runtime.shutdown_background();
+                let before = here();
+                // A thread of the runtime may still run what is queued. In the end none does.
+                while here() == "tokio-worker" {
+                    task::yield_now().await;
+                }
+                (before, here())
+            });
+            let (before, after) = task::block_on(handle).unwrap();
+            assert_eq!(before, "tokio-worker");
+            assert!(after.starts_with("bowline-"), "{after}");
+        }
+    });
+}
+
+#[test]
 fn a_task_that_blocks_at_the_shutdown_does_not_hang_it() {
     in_time(|| {
         let runtime = multi_thread(2);
