@@ -30,7 +30,7 @@ unsafe impl GlobalAlloc for Counting {
 static ALLOCATOR: Counting = Counting;
 
 #[test]
-fn what_nobody_listens_to_allocates_nothing() {
+fn an_instrument_without_a_subscriber_allocates_nothing() {
     const CHILDREN: usize = 1000;
     let pool = ThreadPool::new(1);
     let place = pool.scheduler();
