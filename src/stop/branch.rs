@@ -38,7 +38,7 @@ use crate::sync::spin;
 /// The functions of the owner of a branch: always the same ones for one branch.
 pub(crate) struct BranchOwner {
     /// Called after the end, when no stop is being passed on. It may free the branch. The flag says whether a stop was passed
-    /// on.
+    /// on, or requested of the branch alone. If not, the caller is the party that ended the branch.
     pub(crate) over: Over,
     /// Creates a [new](Fork::new) fork in memory of its own. The branch has not ended.
     pub(crate) fork: unsafe fn(NonNull<Branch>) -> NonNull<Fork>,
@@ -396,7 +396,8 @@ impl Branch {
             let listener = this.as_ref().listener.load(Relaxed);
             match fork_of(listener) {
                 Some(fork) => Relay::end(fork.cast()),
-                None => (owner.over)(this, listener == FIRED),
+                // The last hold may be that of a stop that found no listener.
+                None => (owner.over)(this, listener == FIRED || this.as_ref().stop_requested()),
             }
         }
     }
@@ -441,7 +442,8 @@ impl Fork {
         // SAFETY: the last hold of the branch was released, and the relay is over, so no other thread uses either.
         unsafe {
             let Fork { branch, over, free, .. } = *this.as_ref();
-            let passed = relay.as_ref().has_passed() || this.as_ref().first.load(Relaxed) == FIRED;
+            let stopped = branch.as_ref().stop_requested() || this.as_ref().first.load(Relaxed) == FIRED;
+            let passed = stopped || relay.as_ref().has_passed();
             free(this);
             over(branch, passed)
         }

@@ -4,9 +4,9 @@
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, mpsc};
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use bowline::factories::Never;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop, ThreadPool, Timer};
 use bowline::stop::StopSource;
-use bowline::task::{self, Task, TaskFuture};
+use bowline::task::{self, LocalTask, SenderFuture, Task, TaskFuture};
 
 /// Polls a future once, drops it, and returns whether it was ready.
 async fn poll_and_drop<F: Future>(future: F) -> bool {
@@ -843,4 +843,69 @@ fn the_result_of_a_child_that_its_group_discards_is_dropped_though_a_forgotten_a
         .await;
         assert_eq!(census.alive(), 0);
     });
+}
+
+/// A flag that wakes one waker.
+#[derive(Default)]
+struct Gate {
+    open: AtomicBool,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Gate {
+    fn open(&self) {
+        self.open.store(true, SeqCst);
+        if let Some(waker) = lock(&self.waker).take() {
+            waker.wake();
+        }
+    }
+
+    fn poll(&self, context: &Context<'_>) -> Poll<()> {
+        *lock(&self.waker) = Some(context.waker().clone());
+        match self.open.load(SeqCst) {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
+        }
+    }
+}
+
+#[test]
+fn a_drop_elsewhere_during_the_completion_resumes_the_task_on_its_own_thread() {
+    let run_loop = RunLoop::new();
+    let source = StopSource::new();
+    let (send, receive) = mpsc::channel::<(Pin<Box<dyn Future<Output = ()> + Send>>, [Arc<Gate>; 3])>();
+    let dropping = thread::spawn(move || {
+        for (future, [begins, completes, dropped]) in receive {
+            begins.open();
+            while !completes.open.load(SeqCst) {
+                std::hint::spin_loop();
+            }
+            drop(future);
+            dropped.open();
+        }
+    });
+    let here = thread::current().id();
+    let work = LocalTask::new(async move {
+        for n in 0..30_000 {
+            let gates: [Arc<Gate>; 3] = std::array::from_fn(|_| Arc::default());
+            let [begins, completes, dropped] = gates.clone();
+            let sender = from_future(poll_fn(move |context| begins.poll(context))).then(move |()| {
+                // The await no longer listens to a stop, and has not completed.
+                completes.open();
+                (0..n % 500).for_each(|n| _ = std::hint::black_box(n));
+            });
+            let mut future = Box::pin(async { _ = SenderFuture::new(sender).await });
+            assert!(
+                poll_fn(|context| Poll::Ready(future.as_mut().poll(context)))
+                    .await
+                    .is_pending()
+            );
+            send.send((future, gates)).unwrap();
+            poll_fn(|context| dropped.poll(context)).await;
+            assert_eq!(thread::current().id(), here);
+        }
+    });
+    let work = work.write_env(WithStopToken(source.token()));
+    run_loop.run_until(work).unwrap();
+    dropping.join().unwrap();
 }

@@ -132,7 +132,7 @@ impl AwaitState {
             state.done.store(true, Release);
             return Transfer::none();
         }
-        // After a stop was passed on, the completion may come on the stopping thread.
+        // After a stop, this may be called on the stopping thread.
         let stays = state.stays.load(Relaxed) && !passed;
         state.done.store(true, Release);
         // SAFETY: the frame counts this await.
