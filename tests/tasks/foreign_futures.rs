@@ -2,11 +2,10 @@
 
 use std::convert::Infallible;
 use std::future::{Future, IntoFuture, pending, poll_fn};
-use std::pin::{Pin, pin};
-use std::rc::Rc;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use bowline::prelude::*;
