@@ -13,7 +13,7 @@ use bowline::task::{self, SpawnOptions, Task};
 const MANY: usize = 1_000;
 
 /// Calls a test with pools of so many workers: with the system call `membarrier`, if there is one, and without.
-pub fn with_pools(workers: usize, test: impl Fn(&ThreadPool)) {
+pub(crate) fn with_pools(workers: usize, test: impl Fn(&ThreadPool)) {
     for membarrier in [true, false] {
         let pool = ThreadPool::builder()
             .threads(workers)
