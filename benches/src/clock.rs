@@ -72,6 +72,7 @@ pub fn process_cpu() -> Option<Duration> {
 /// A measurement of the cores that other processes use meanwhile, which make results unsteady.
 pub struct Neighbours {
     busy: Option<Duration>,
+    children: Option<Duration>,
     watch: Stopwatch,
 }
 
@@ -79,6 +80,7 @@ impl Neighbours {
     pub fn watch() -> Self {
         Neighbours {
             busy: machine_busy(),
+            children: children_busy(),
             watch: Stopwatch::start(),
         }
     }
@@ -90,8 +92,19 @@ impl Neighbours {
             return None;
         }
         let busy = machine_busy()?.saturating_sub(self.busy?);
-        Some(busy.saturating_sub(elapsed.cpu?).as_secs_f64() / elapsed.wall.as_secs_f64())
+        let own = elapsed.cpu? + children_busy()?.saturating_sub(self.children?);
+        Some(busy.saturating_sub(own).as_secs_f64() / elapsed.wall.as_secs_f64())
     }
+}
+
+/// Returns the CPU time of the processes that this one has started, and that have ended.
+fn children_busy() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The fields after the name of the program, which may contain anything.
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(13);
+    let mut field = || fields.next()?.parse::<u64>().ok();
+    // The unit is that of `/proc/stat`.
+    Some(Duration::from_millis(10 * (field()? + field()?)))
 }
 
 /// Returns the time that all cores have been busy, or taken away by the host of a virtual machine.
