@@ -346,25 +346,6 @@ mod tests {
         );
     }
 
-    /// A row of the README names a case first and the ratio to a peer of it last.
-    #[test]
-    fn the_readme_quotes_the_page() {
-        let page = include_str!("../../docs/performance.md");
-        let (_, rows) = include_str!("../../README.md").split_once("| ratio |").unwrap();
-        let rows = rows.lines().skip(2).take_while(|line| !line.is_empty());
-        assert!(rows.clone().count() > 10, "the README has a table of ratios");
-        for row in rows {
-            let mut cells = row.trim_matches('|').split('|').map(str::trim);
-            let (case, ratio) = (cells.next().unwrap(), cells.next_back().unwrap());
-            let mut lines = page.lines().filter(|line| line.starts_with(&format!("| {case} |")));
-            // To the peer, with its range behind it, or to another one, in brackets.
-            assert!(
-                lines.any(|line| line.contains(&format!("| {ratio} (")) || line.contains(&format!(" ({ratio})"))),
-                "{row}"
-            );
-        }
-    }
-
     #[test]
     fn only_what_is_between_the_marks_is_replaced() {
         let page = format!("before\n{BEGIN}\nold\n{END}\nafter\n");

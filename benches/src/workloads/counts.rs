@@ -3,10 +3,13 @@
 //! `scripts/counts` runs each row at two sizes. The difference leaves out the start of the process and of the pool.
 
 use std::hint::black_box;
+use std::time::Duration;
 
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
 
+use super::sleepers::{Contender, Sleepers};
+use super::timers::Timers;
 use super::{boxes, groups, hop, join, tasks};
 use crate::pools;
 
@@ -78,6 +81,10 @@ pub const COUNTS: &[Count] = &[
         hop::loops_of_bowline(pool, 1, size);
         size
     }),
+    count("hop/inside-many", "hop, of four loops", |pool, size| {
+        hop::loops_of_bowline(pool, 4, size);
+        4 * size
+    }),
     count("hop/outside", "job", |pool, size| {
         hop::batches_of_bowline(pool, 1, size);
         size
@@ -89,6 +96,26 @@ pub const COUNTS: &[Count] = &[
     count("join/fib", "node", |pool, size| {
         black_box(pool.install(|| join::fib_bowline(black_box(size as u64))));
         join::nodes(size as u64)
+    }),
+    // All are set before the first is due, and due before the loop has woken up.
+    count("timers/run-loop", "timer", |_, size| {
+        let timers = Timers {
+            count: size,
+            lead: Duration::from_secs(2),
+            window: Duration::from_micros(100),
+        };
+        timers.bowline_on_a_run_loop();
+        size
+    }),
+    count("groups/sleep", "child, spawned, asleep and joined", |pool, size| {
+        let sleepers = Sleepers {
+            contender: Contender::Bowline,
+            count: size,
+            threads: 1,
+            lead: 2_000,
+        };
+        sleepers.bowline(pool);
+        size
     }),
     count("inspect/hop", "await of `tasks/hop`, inspected", |pool, size| {
         tasks::hops_of_bowline(pool, size);

@@ -164,7 +164,7 @@ impl Sleepers {
         resident().filter(|_| begin.elapsed() < lead)
     }
 
-    fn bowline(self, pool: &bowline::scheduler::ThreadPool) -> Option<f64> {
+    pub(super) fn bowline(self, pool: &bowline::scheduler::ThreadPool) -> Option<f64> {
         let begin = Instant::now();
         let begun = Arc::new(AtomicUsize::new(0));
         let count = begun.clone();

@@ -102,7 +102,7 @@ impl Timers {
     }
 
     /// Runs the timers on the waiting thread.
-    fn bowline_on_a_run_loop(self) -> Sample {
+    pub(super) fn bowline_on_a_run_loop(self) -> Sample {
         let run_loop = RunLoop::new();
         let timer = Timer::on(&run_loop);
         self.measure(|begin| run_loop.run_until(when_all_iter(self.timers(&timer, begin))).unwrap())
