@@ -444,7 +444,7 @@ impl BlockingQueue {
                 self.free.push(number);
                 // This is not the last thread to leave: the workers are counted until the pool ends.
                 shared.leave(generation);
-                mem::forget(Panic::catch(|| drop(refused)));
+                _ = Panic::catch(|| drop(refused)).map_err(Panic::discard);
             }
         }
     }
@@ -466,7 +466,7 @@ fn serve(shared: &'static PoolShared, generation: u32, number: usize) {
         let global = super::pool::forwarded_to().map(|pool| Here(ptr::from_ref(pool.shared), pool.generation));
         config.blocking.leave(number, global != Some(here));
         // Contains user code, whose destructor may panic.
-        mem::forget(Panic::catch(|| drop(config)));
+        _ = Panic::catch(|| drop(config)).map_err(Panic::discard);
     }
     shared::part(shared, generation);
 }

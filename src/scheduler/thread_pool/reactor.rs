@@ -20,8 +20,8 @@
 //! own reactor make a job ready. `pool.rs` lets a pool that is dropped by an event end on its own.
 
 use core::cell::{Cell, RefCell};
+use core::ptr;
 use core::time::Duration;
-use core::{mem, ptr};
 use std::sync::Arc;
 use std::vec::Vec;
 
@@ -182,8 +182,8 @@ fn interrupt_now(reactor: Arc<dyn Reactor>) {
     // The caller is in the middle of a change of its seat, which code that blocks would pass on. A panic must not reach the job
     // that was queued.
     Worker::leave(|| {
-        mem::forget(Panic::catch(|| reactor.interrupt()));
-        mem::forget(Panic::catch(|| drop(reactor)));
+        _ = Panic::catch(|| reactor.interrupt()).map_err(Panic::discard);
+        _ = Panic::catch(|| drop(reactor)).map_err(Panic::discard);
     });
 }
 

@@ -5,7 +5,6 @@
 //! number. It is free to copy, and a push never accesses freed memory. The injector refuses pushes of older
 //! generations, under its lock.
 
-use core::mem;
 use core::ptr::NonNull;
 use std::boxed::Box;
 use std::sync::Arc;
@@ -232,7 +231,7 @@ impl PoolShared {
         if ended {
             let config = self.blocking.close();
             // Contains user code, whose destructor may panic.
-            mem::forget(Panic::catch(|| drop(config)));
+            _ = Panic::catch(|| drop(config)).map_err(Panic::discard);
         }
         ended
     }

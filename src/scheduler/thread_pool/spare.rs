@@ -4,7 +4,6 @@
 //! seat or parks, is reused, and ends with the pool. [`Spares`] counts the started threads, under a lock. `block.rs` is
 //! the only caller of `start_spare`.
 
-use core::mem;
 use std::boxed::Box;
 use std::format;
 use std::string::String;
@@ -134,7 +133,7 @@ impl PoolShared {
 
 /// Drops the result of user code. The destructor of a panic's payload may panic in turn.
 fn discard<T>(outcome: Result<T, Panic>) {
-    mem::forget(Panic::catch(|| drop(outcome)));
+    _ = Panic::catch(|| drop(outcome)).map_err(Panic::discard);
 }
 
 /// Runs a spare thread until the pool ends.

@@ -1,7 +1,6 @@
 //! Bindings of task-local values: a chain from the innermost outwards, with a reference count for each.
 
 use core::cell::UnsafeCell;
-use core::mem;
 use core::ptr::{self, NonNull};
 use std::boxed::Box;
 
@@ -41,10 +40,7 @@ unsafe fn free<T>(binding: NonNull<Binding>) {
     // SAFETY: the caller's promise; the binding was leaked from a box.
     let bound = unsafe { Box::from_raw(binding.cast::<Bound<T>>().as_ptr()) };
     // The last owner may be another task, which the panic of this destructor does not concern.
-    if let Err(payload) = Panic::catch(|| drop(bound)) {
-        // A payload whose destructor panics again is leaked.
-        mem::forget(Panic::catch(|| drop(payload)));
-    }
+    _ = Panic::catch(|| drop(bound)).map_err(Panic::discard);
 }
 
 /// The visible bindings: a reference to the innermost, or none.
