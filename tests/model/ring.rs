@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use bowline::model::{As, ModelTask as Task, RingModel};
 
-use crate::support::{Order, Threads, explore_both_ways};
+use crate::support::{Order, Seen, Threads, explore_both_ways};
 
 /// A ring shared by the threads of a model, and the items that each thread took.
 #[derive(Clone)]
@@ -19,9 +19,10 @@ struct Scene {
 type Actor = Box<dyn FnOnce()>;
 
 impl Scene {
-    fn new() -> Self {
+    /// Creates an empty ring. In a light one, a fork is taken back with the light barrier.
+    fn new(light: bool) -> Self {
         Scene {
-            ring: Arc::new(RingModel::new()),
+            ring: Arc::new(RingModel::new(light)),
             taken: Arc::default(),
             pushed: Arc::default(),
             forks: Arc::default(),
@@ -112,13 +113,25 @@ impl Scene {
     }
 }
 
+/// Explores a scene with a light ring, and with one that is not. Both have each of the outcomes.
+fn explore_rings(
+    interruptions: usize,
+    expected: &[&'static str],
+    model: impl Fn(&Seen, Order, bool) + Clone + Send + Sync + 'static,
+) {
+    for light in [true, false] {
+        let model = model.clone();
+        explore_both_ways(interruptions, expected, move |seen, order| model(seen, order, light));
+    }
+}
+
 /// Covers the last item going to the owner and to a thief, from either end of the owner. The ring is reusable afterwards.
 #[test]
 fn the_last_item_goes_to_one_of_two() {
     for how in [As::Fork, As::Entry] {
         for newest in [true, false] {
-            explore_both_ways(4, &["owner", "thief"], move |seen, order| {
-                let scene = Scene::new();
+            explore_rings(4, &["owner", "thief"], move |seen, order, light| {
+                let scene = Scene::new(light);
                 let owner = scene.owner(move |scene| {
                     assert!(scene.push(&Task::new(1), how));
                     let item = if newest {
@@ -140,31 +153,35 @@ fn the_last_item_goes_to_one_of_two() {
 #[test]
 fn two_items_are_shared() {
     for how in [As::Fork, As::Entry] {
-        explore_both_ways(4, &["owner both", "thief both", "one each"], move |seen, order| {
-            let scene = Scene::new();
-            let owner = scene.owner(move |scene| {
-                assert!(scene.push(&Task::new(1), how));
-                assert!(scene.push(&Task::new(2), how));
-                scene.note("owner", scene.newest());
-                scene.note("owner", scene.newest());
-            });
-            scene.play(order, [owner, scene.thief("thief", 2)]);
-            assert!(scene.of("rest").is_empty());
-            seen.note(match (&scene.of("owner")[..], &scene.of("thief")[..]) {
-                ([2, 1], []) => "owner both",
-                ([], [1, 2]) => "thief both",
-                ([2], [1]) => "one each",
-                other => panic!("{other:?}"),
-            });
-        });
+        explore_rings(
+            4,
+            &["owner both", "thief both", "one each"],
+            move |seen, order, light| {
+                let scene = Scene::new(light);
+                let owner = scene.owner(move |scene| {
+                    assert!(scene.push(&Task::new(1), how));
+                    assert!(scene.push(&Task::new(2), how));
+                    scene.note("owner", scene.newest());
+                    scene.note("owner", scene.newest());
+                });
+                scene.play(order, [owner, scene.thief("thief", 2)]);
+                assert!(scene.of("rest").is_empty());
+                seen.note(match (&scene.of("owner")[..], &scene.of("thief")[..]) {
+                    ([2, 1], []) => "owner both",
+                    ([], [1, 2]) => "thief both",
+                    ([2], [1]) => "one each",
+                    other => panic!("{other:?}"),
+                });
+            },
+        );
     }
 }
 
 /// Covers two thieves and the owner racing for two items.
 #[test]
 fn two_thieves_and_the_owner_meet() {
-    explore_both_ways(2, &["owner", "left out"], |seen, order| {
-        let scene = Scene::new();
+    explore_rings(2, &["owner", "left out"], |seen, order, light| {
+        let scene = Scene::new(light);
         let owner = scene.owner(|scene| {
             assert!(scene.push(&Task::new(1), As::Fork));
             assert!(scene.push(&Task::new(2), As::Fork));
@@ -183,8 +200,8 @@ fn two_thieves_and_the_owner_meet() {
 #[test]
 fn numbers_go_round() {
     for how in [As::Fork, As::Entry] {
-        explore_both_ways(3, &["full", "room"], move |seen, order| {
-            let scene = Scene::new();
+        explore_rings(3, &["full", "room"], move |seen, order, light| {
+            let scene = Scene::new(light);
             let owner = scene.owner({
                 let seen = seen.clone();
                 move |scene| {
@@ -204,8 +221,8 @@ fn numbers_go_round() {
 #[test]
 fn an_item_is_removed_or_popped() {
     let outcomes = ["remover", "owner", "thief"];
-    explore_both_ways(3, &outcomes, move |seen, order| {
-        let scene = Scene::new();
+    explore_rings(3, &outcomes, move |seen, order, light| {
+        let scene = Scene::new(light);
         let one = Task::new(1);
         let owner = scene.owner({
             let one = one.clone();
@@ -230,8 +247,8 @@ fn an_item_is_removed_or_popped() {
 /// touch the next item in the same slot. Covers the thief coming before the removal, and failing.
 #[test]
 fn a_slow_thief_does_not_take_what_came_later() {
-    explore_both_ways(3, &["the removed one", "another", "none"], |seen, order| {
-        let scene = Scene::new();
+    explore_rings(3, &["the removed one", "another", "none"], |seen, order, light| {
+        let scene = Scene::new(light);
         let one = Task::new(1);
         let owner = scene.owner({
             let one = one.clone();
@@ -255,8 +272,8 @@ fn a_slow_thief_does_not_take_what_came_later() {
 /// owner or a thief taking it. The owner's own fork, pushed later, is not confused with it.
 #[test]
 fn a_fork_is_taken_back_by_one_that_is_not_the_owner_any_more() {
-    explore_both_ways(3, &["remover", "owner", "thief"], |seen, order| {
-        let scene = Scene::new();
+    explore_rings(3, &["remover", "owner", "thief"], |seen, order, light| {
+        let scene = Scene::new(light);
         let one = Task::new(1);
         assert!(scene.ring.push(&one, As::Fork) == Some(0));
         scene.pushed.lock().expect("nobody panicked").push(one.clone());
@@ -282,8 +299,8 @@ fn a_fork_is_taken_back_by_one_that_is_not_the_owner_any_more() {
 /// back, and leaving it.
 #[test]
 fn a_part_of_a_fork_is_taken_or_taken_back() {
-    explore_both_ways(4, &["taken", "taken back"], |seen, order| {
-        let scene = Scene::new();
+    explore_rings(4, &["taken", "taken back"], |seen, order, light| {
+        let scene = Scene::new(light);
         assert!(scene.push(&Task::new(1), As::Fork));
         let owner = scene.owner(|scene| {
             assert!(scene.push(&Task::new(2), As::Fork));
@@ -309,8 +326,8 @@ fn a_part_of_a_fork_is_taken_or_taken_back() {
 /// An entry among newer forks is taken by the owner, by a thief, or by a raise. Covers all three.
 #[test]
 fn an_entry_is_taken_from_beneath_a_fork() {
-    explore_both_ways(3, &["remover", "owner", "thief"], |seen, order| {
-        let scene = Scene::new();
+    explore_rings(3, &["remover", "owner", "thief"], |seen, order, light| {
+        let scene = Scene::new(light);
         let one = Task::new(1);
         let owner = scene.owner({
             let one = one.clone();

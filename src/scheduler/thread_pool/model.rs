@@ -137,9 +137,11 @@ impl As {
 pub struct RingModel(Ring);
 
 impl RingModel {
-    /// Creates an empty ring.
-    pub fn new() -> Self {
-        RingModel(Ring::new())
+    /// Creates an empty ring, which is light or not.
+    pub fn new(light: bool) -> Self {
+        let ring = Ring::new();
+        ring.open(light);
+        RingModel(ring)
     }
 
     /// Pushes a task and returns its number, or `None` if the ring is full.

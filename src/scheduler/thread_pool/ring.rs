@@ -24,13 +24,20 @@
 //!
 //! Any thread may claim the number of a fork from the top. From the bottom only its pusher does, with
 //! [`Ring::take_back_fork`]. So while the top has not passed a fork's number, that number belongs to the fork.
+//!
+//! Nearly all forks are taken back, so that costs the owner no atomic read-modify-write where the ring is *light*: see
+//! `barrier.rs`. The owner has the light barrier between its store of `bottom` and its load of `top`. A thief that finds
+//! a fork at the top has the heavy one between its load of `top` and its load of `bottom`. So of the two, one sees the
+//! other. The numbers of entries are never claimed in that way. So a thief that finds an entry needs no barrier: while
+//! the top does not move, that number stays the entry's, unless the owner claims it with a read-modify-write.
 
 use core::ptr;
 
+use super::barrier;
 use super::entry::Item;
 use crate::Job;
 use crate::sync::atomic::{
-    AtomicPtr, AtomicUsize,
+    AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
 };
 use crate::sync::sequenced;
@@ -44,11 +51,8 @@ pub(super) struct Ring {
     /// The number of the oldest item. It only grows. The thread that increments it, by a compare-and-exchange, has
     /// claimed the item.
     top: Line<AtomicUsize>,
-    /// The number of the next push. Only the owner writes it. It increments it after it filled the slot, with release
-    /// or stronger, which publishes the item. It decrements it to claim the newest item; for the last item `top`
-    /// decides. Claims are sequentially consistent: of an owner that decrements and a thief that loaded `bottom`
-    /// before, one sees the other.
-    bottom: Line<AtomicUsize>,
+    /// The number of the next push, on the line of its owner.
+    bottom: Line<Bottom>,
     /// | from | to | by |
     /// |---|---|---|
     /// | null | an item | the owner, for the number in `bottom`; release, published by `bottom` |
@@ -59,6 +63,17 @@ pub(super) struct Ring {
     /// So a slot is null exactly if its number is free. The owner loads it with acquire before it fills it again, which
     /// pairs with the swap to null.
     slots: [AtomicPtr<Job>; CAPACITY],
+}
+
+/// The end of a ring that its owner uses.
+struct Bottom {
+    /// The number of the next push. Only the owner writes it. It increments it after it filled the slot, with release
+    /// or stronger, which publishes the item. It decrements it to claim the newest item; for the last item `top`
+    /// decides. Claims are sequentially consistent, or have the light barrier: of an owner that decrements and a thief
+    /// that loaded `bottom` before, one sees the other.
+    number: AtomicUsize,
+    /// Whether forks are taken back with the light barrier. Written with relaxed ordering before the ring has an owner.
+    light: AtomicBool,
 }
 
 /// The value of a slot whose item was removed from the middle. It has the bits of a plain entry.
@@ -72,16 +87,29 @@ impl Ring {
     pub(super) fn new() -> Self {
         Ring {
             top: Line(AtomicUsize::new(0)),
-            bottom: Line(AtomicUsize::new(0)),
+            bottom: Line(Bottom {
+                number: AtomicUsize::new(0),
+                light: AtomicBool::new(false),
+            }),
             slots: core::array::from_fn(|_| AtomicPtr::new(ptr::null_mut())),
         }
+    }
+
+    /// Sets whether the ring is light, which requires that `barrier::is_available`. The ring has no owner yet.
+    pub(super) fn open(&self, light: bool) {
+        self.bottom.0.light.store(light, Relaxed);
+    }
+
+    #[inline]
+    fn is_light(&self) -> bool {
+        self.bottom.0.light.load(Relaxed)
     }
 
     /// Returns the number that the next push will use.
     ///
     /// The caller is the owner.
     pub(super) fn next_number(&self) -> usize {
-        self.bottom.0.load(Relaxed)
+        self.bottom.0.number.load(Relaxed)
     }
 
     /// Pushes an item and returns its number, unless the ring is full.
@@ -91,15 +119,13 @@ impl Ring {
     /// The caller is the owner.
     #[inline]
     pub(super) fn push(&self, item: Item, ordered: bool) -> Option<usize> {
-        let bottom = self.bottom.0.load(Relaxed);
+        let bottom = self.bottom.0.number.load(Relaxed);
         let slot = &self.slots[bottom & MASK];
         if !slot.load(Acquire).is_null() {
             return None;
         }
         slot.store(item.into_raw(), Release);
-        self.bottom
-            .0
-            .store(bottom.wrapping_add(1), if ordered { SeqCst } else { Release });
+        (self.bottom.0.number).store(bottom.wrapping_add(1), if ordered { SeqCst } else { Release });
         Some(bottom)
     }
 
@@ -109,14 +135,14 @@ impl Ring {
     #[inline]
     pub(super) fn pop_newest_if(&self, wanted: impl Fn(Item) -> bool) -> Option<Item> {
         loop {
-            let newest = self.bottom.0.load(Relaxed).wrapping_sub(1);
+            let newest = self.bottom.0.number.load(Relaxed).wrapping_sub(1);
             // The item is not claimed yet, so only its bits may be read.
             let item = Item::from_raw(self.slots[newest & MASK].load(Relaxed))?;
             if !(item.is_entry() && wanted(item)) {
                 return None;
             }
             // If the claimed item was removed meanwhile, there is a gap, and the next newest is tried.
-            let newest = self.claim_newest()?;
+            let newest = self.claim_newest(false)?;
             if let Some(item) = self.empty(newest) {
                 return Some(item);
             }
@@ -158,7 +184,7 @@ impl Ring {
             // A newer item is still in the ring, so the number cannot be claimed from the bottom.
             return self.remove(number, fork);
         }
-        let Some(claimed) = self.claim_newest() else {
+        let Some(claimed) = self.claim_newest(self.is_light()) else {
             return false;
         };
         debug_assert_eq!(claimed, number);
@@ -167,20 +193,26 @@ impl Ring {
         true
     }
 
-    /// Claims the newest number, if there is one.
+    /// Claims the newest number, if there is one. With `light` it is that of a fork, and the ring is light.
     ///
     /// The caller is the owner.
     #[inline]
-    fn claim_newest(&self) -> Option<usize> {
-        let bottom = self.bottom.0.load(Relaxed);
+    fn claim_newest(&self, light: bool) -> Option<usize> {
+        let bottom = self.bottom.0.number.load(Relaxed);
         if is_empty(self.top.0.load(Relaxed), bottom) {
             // The top only grows, so a stale value cannot make the ring look empty.
             return None;
         }
         let newest = bottom.wrapping_sub(1);
-        // A swap is faster than a store and a fence.
-        self.bottom.0.swap(newest, SeqCst);
-        sequenced();
+        if light {
+            // Pairs with the heavy barrier of a thief that has found a fork.
+            self.bottom.0.number.store(newest, Release);
+            barrier::light();
+        } else {
+            // A swap is faster than a store and a fence.
+            self.bottom.0.number.swap(newest, SeqCst);
+            sequenced();
+        }
         let top = self.top.0.load(SeqCst);
         let claimed = if top == newest {
             // For the last item, the owner competes with thieves for `top`. Either way the ring is empty afterwards.
@@ -189,10 +221,10 @@ impl Ring {
                 .0
                 .compare_exchange(top, top.wrapping_add(1), SeqCst, Relaxed)
                 .is_ok();
-            self.bottom.0.store(bottom, Release);
+            self.bottom.0.number.store(bottom, Release);
             claimed
         } else if is_empty(top, newest) {
-            self.bottom.0.store(bottom, Release);
+            self.bottom.0.number.store(bottom, Release);
             false
         } else {
             true
@@ -206,8 +238,16 @@ impl Ring {
         let mut top = self.top.0.load(SeqCst);
         loop {
             sequenced();
-            if is_empty(top, self.bottom.0.load(SeqCst)) {
+            if is_empty(top, self.bottom.0.number.load(SeqCst)) {
                 return None;
+            }
+            if self.is_light() && !self.may_claim(top) {
+                // The owner has taken a fork back, or another thread has claimed the number.
+                match self.top.0.load(SeqCst) {
+                    now if now == top => return None,
+                    now => top = now,
+                }
+                continue;
             }
             match self.top.0.compare_exchange(top, top.wrapping_add(1), SeqCst, SeqCst) {
                 Err(now) => top = now,
@@ -225,12 +265,12 @@ impl Ring {
         loop {
             let top = self.top.0.load(SeqCst);
             sequenced();
-            if is_empty(top, self.bottom.0.load(SeqCst)) || is_before(top, since) {
+            if is_empty(top, self.bottom.0.number.load(SeqCst)) || is_before(top, since) {
                 return None;
             }
             // While the top has not moved, the slot contains the item of that number, or its gap.
             let oldest = Item::from_raw(self.slots[top & MASK].load(Acquire))?;
-            if oldest.is_entry() || !wanted() {
+            if oldest.is_entry() || self.is_light() && !self.may_claim(top) || !wanted() {
                 return None;
             }
             if (self.top.0)
@@ -239,6 +279,21 @@ impl Ring {
                 && let Some(item) = self.empty(top)
             {
                 return Some(item);
+            }
+        }
+    }
+
+    /// Returns whether the caller may claim the number at the top of a light ring, which it has loaded, and found below
+    /// the bottom after that. If the number is a fork's, the owner sees from here on that the caller has loaded `top`.
+    #[inline]
+    fn may_claim(&self, top: usize) -> bool {
+        match Item::from_raw(self.slots[top & MASK].load(Acquire)) {
+            None => false,
+            Some(item) if item.is_entry() => true,
+            Some(_) => {
+                // Pairs with the light barrier of an owner that claims the number.
+                barrier::heavy();
+                !is_empty(top, self.bottom.0.number.load(SeqCst))
             }
         }
     }
@@ -258,7 +313,7 @@ impl Ring {
         let removed = self.remove(number, item);
         if removed
             && self.next_number() == number.wrapping_add(1)
-            && let Some(newest) = self.claim_newest()
+            && let Some(newest) = self.claim_newest(false)
         {
             let nothing = self.empty(newest);
             debug_assert!(nothing.is_none(), "it was removed");
@@ -268,7 +323,7 @@ impl Ring {
 
     /// Returns whether the ring has items. The loads are sequentially consistent.
     pub(super) fn has_items(&self) -> bool {
-        !is_empty(self.top.0.load(SeqCst), self.bottom.0.load(SeqCst))
+        !is_empty(self.top.0.load(SeqCst), self.bottom.0.number.load(SeqCst))
     }
 
     /// Empties the slot of a claimed number. Returns `None` for a gap.

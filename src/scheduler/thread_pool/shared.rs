@@ -73,6 +73,7 @@ impl PoolShared {
         // The turns of the queues begin anew. The workers wait at the gate, or are not started yet.
         for seat in &self.seats {
             seat.picks.store(0, Relaxed);
+            seat.ring.open(light);
             seat.slot.open(light);
             seat.children.open(light);
         }
