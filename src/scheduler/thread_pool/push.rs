@@ -76,9 +76,9 @@ impl Seated<'_> {
             }
         }
         if self.shared().is_light() {
-            // Pairs with the heavy barrier of a worker that comes to rest.
+            // Pairs with the heavy barriers of a worker that comes to rest, and of one that ends its nap.
             barrier::light();
-            if self.shared().idle.0.seems_busy() {
+            if self.shared().idle.0.seems_busy() || self.shared().idle.0.seems_to_nap() {
                 return;
             }
         }

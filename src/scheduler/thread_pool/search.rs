@@ -175,7 +175,7 @@ impl Seated<'_> {
         let idle = &shared.idle.0;
         let (seat, record) = (self.seat, self.worker.record);
         let rest = idle.lie_down(seat, searched);
-        let _napping = nap.map(|_| idle.nap());
+        let _napping = nap.map(|_| idle.nap(shared.is_light()));
         // From here on a thread that adds a job may wake this one. Jobs that were added before must be seen now.
         if shared.has_work_at_rest(nap.is_none()) || rest == SleepKind::Last && !Worker::leave(|| shared.end()) {
             return idle.get_up(seat, record);

@@ -37,7 +37,7 @@
 //!
 //! A thief whose stolen children were tiny *naps*: it sleeps for a limited time. Meanwhile pushes of children wake no
 //! worker, because the thief will look at them. It ends its nap before it looks, or stops searching. So a pusher that
-//! sees the nap has pushed before that look.
+//! sees the nap has pushed before that look. Here, too, the pusher has only the light barrier, and the thief the heavy one.
 //!
 //! # Transitions
 //!
@@ -62,6 +62,7 @@ use core::ptr;
 use std::collections::VecDeque;
 use std::vec::Vec;
 
+use super::barrier;
 use super::reactor::without_interrupts;
 use super::seat::{Seat, ThreadRecord};
 use super::worker::Worker;
@@ -85,7 +86,8 @@ pub(super) struct Idle {
     /// watcher when it lies down while others are awake. It stops when it found a job, when all workers sleep, or when
     /// another thread takes its seat.
     watcher: AtomicUsize,
-    /// The number of thieves that nap. All accesses are sequentially consistent: see the module.
+    /// The number of thieves that nap. Changes are sequentially consistent, and so are loads of pushers without the light
+    /// barrier: see the module.
     napping: AtomicUsize,
     /// Whether the pool has ended: no thread runs a job and no job is queued. Set once, under the lock of `sleepers`,
     /// before all threads are unparked. Pairs with the loads in `is_over`.
@@ -322,10 +324,17 @@ impl Idle {
         }
     }
 
-    /// Counts the caller, which lies down, as napping until the result is dropped.
-    pub(super) fn nap(&self) -> Nap<'_> {
+    /// Counts the caller, which lies down, as napping until the result is dropped. `light` says whether pushers use the
+    /// light barrier.
+    pub(super) fn nap(&self, light: bool) -> Nap<'_> {
         self.napping.fetch_add(1, SeqCst);
-        Nap(self)
+        Nap { idle: self, light }
+    }
+
+    /// Returns whether a thief naps, as far as the calling thread has heard. The load orders nothing.
+    #[inline]
+    pub(super) fn seems_to_nap(&self) -> bool {
+        self.napping.load(Relaxed) != 0
     }
 
     /// Returns whether a thief naps, and will look at the children of others.
@@ -398,11 +407,18 @@ impl Idle {
 }
 
 /// The nap of a thief: see [`Idle::nap`].
-pub(super) struct Nap<'a>(&'a Idle);
+pub(super) struct Nap<'a> {
+    idle: &'a Idle,
+    light: bool,
+}
 
 impl Drop for Nap<'_> {
     fn drop(&mut self) {
-        self.0.napping.fetch_sub(1, SeqCst);
+        self.idle.napping.fetch_sub(1, SeqCst);
+        // Before the caller looks at the queues. Pairs with the light barrier of a pusher that still sees the nap.
+        if self.light {
+            barrier::heavy();
+        }
     }
 }
 
