@@ -169,21 +169,32 @@ impl Transfer {
 
     #[inline]
     fn drain_here(&mut self) {
-        let mut list = mem::take(self);
-        while let Some(job) = list.pop() {
-            if !list.is_none() {
-                return list.drain_several(job);
+        mem::take(self).run_here();
+    }
+
+    /// Runs all jobs like [`run`](Transfer::run), on a thread that works for no task.
+    #[inline(always)]
+    pub(crate) fn run_here(self) {
+        // Jobs one by one, as is usual, need no list in memory.
+        let mut list = (self.head, self.tail);
+        mem::forget(self);
+        while let Some(job) = NonNull::new(list.0) {
+            let (head, tail) = list;
+            // SAFETY: a job in a `Transfer` is alive until it runs.
+            if !unsafe { job.as_ref() }.next().is_null() {
+                return Transfer { head, tail }.drain_several();
             }
             // SAFETY: the job was in this list, so it is alive, and this is its only run.
             let resumed = unsafe { Job::run(job) };
-            mem::forget(mem::replace(&mut list, resumed));
+            list = (resumed.head, resumed.tail);
+            mem::forget(resumed);
         }
     }
 
-    /// Runs a job that was taken out of the list, then the list.
+    /// Runs a list with more than one job.
     #[inline(never)]
-    fn drain_several(&mut self, first: NonNull<Job>) {
-        let list = ptr::from_mut(self);
+    fn drain_several(mut self) {
+        let list = ptr::from_mut(&mut self);
         // A job that blocks publishes the rest, through this pointer. So the list is accessed through it alone from
         // here on.
         #[cfg(feature = "std")]
@@ -194,15 +205,14 @@ impl Transfer {
         unsafe {
             beneath.enter();
         }
-        let mut next = Some(first);
-        while let Some(job) = next {
+        // SAFETY: the list is a local, and accessed through this pointer alone.
+        while let Some(job) = unsafe { (*list).pop() } {
             // SAFETY: the job was in this list, so it is alive, and this is its only run.
             let mut resumed = unsafe { Job::run(job) };
             // SAFETY: the list is a local, and accessed through this pointer alone.
             let list = unsafe { &mut *list };
             resumed.append(mem::take(list));
             mem::forget(mem::replace(list, resumed));
-            next = list.pop();
         }
     }
 

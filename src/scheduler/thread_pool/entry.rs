@@ -463,13 +463,13 @@ impl Item {
         NonNull::new(raw).map(Item)
     }
 
-    /// Runs the job, and the work that it resumes, on a worker with this seat.
+    /// Runs the job on a worker with this seat, and returns the work that it resumes.
     ///
     /// # Safety
     ///
     /// The caller took the item out of a queue, and runs it once.
     #[inline]
-    pub(super) unsafe fn run(self, seat: usize) {
+    pub(super) unsafe fn run(self, seat: usize) -> Transfer {
         if let Some(entry) = self.as_entry() {
             // SAFETY: an entry is valid until it runs, by the contract of every push.
             let entry = unsafe { entry.as_ref() };
@@ -477,6 +477,6 @@ impl Item {
             entry.set_kind(EntryKind::Plain);
         }
         // SAFETY: the contract of this function.
-        unsafe { Job::run(self.job()) }.run();
+        unsafe { Job::run(self.job()) }
     }
 }

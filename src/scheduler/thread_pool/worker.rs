@@ -191,7 +191,7 @@ impl Worker {
             let mut jobs = 0_u32;
             while let Some(item) = self.next() {
                 // SAFETY: `next` took the item out of a queue, and it runs once.
-                unsafe { item.run(self.index()) };
+                unsafe { item.run(self.index()) }.run_here();
                 if self.reactor.is_some() {
                     jobs = jobs.wrapping_add(1);
                     if jobs.is_multiple_of(EVENTS_EVERY) {
@@ -204,6 +204,8 @@ impl Worker {
 
     /// Makes the calling thread this worker while `body` runs. `body` does not unwind.
     pub(super) fn enter(&self, body: impl FnOnce()) {
+        // The thread works for no task from here on, whatever it was doing: `ThreadPoolBuilder::around` is user code.
+        let _hidden = current::Hidden::driver();
         self.record.occupy();
         CURRENT.with(|current| current.set(self));
         body();
@@ -229,7 +231,7 @@ impl Worker {
         let away = self.away.replace(false);
         let _hidden = current::Hidden::driver();
         // SAFETY: the contract of this function.
-        unsafe { item.run(self.index()) };
+        unsafe { item.run(self.index()) }.run();
         self.away.set(away);
     }
 
@@ -324,7 +326,7 @@ impl Worker {
             seated.pick()
         };
         // SAFETY: the item was taken out of a queue, and runs once.
-        item.map(|item| unsafe { item.run(self.index()) }).is_some()
+        item.map(|item| unsafe { item.run(self.index()) }.run()).is_some()
     }
 
     /// Runs the job that a searcher finds.
@@ -332,7 +334,7 @@ impl Worker {
         // SAFETY: the item was taken out of a queue, and runs once.
         self.seated()
             .and_then(Seated::search)
-            .map(|item| unsafe { item.run(self.index()) })
+            .map(|item| unsafe { item.run(self.index()) }.run())
             .is_some()
     }
 }
