@@ -83,10 +83,15 @@ impl Turns {
 
 impl Seated<'_> {
     /// Returns the next job of this seat or of the injector.
-    #[inline]
+    ///
+    /// The jobs of the slot and the children are picked in the caller's loop, and all others in a call.
+    #[inline(always)]
     pub(super) fn pick(self) -> Option<Item> {
         let picks = self.worker.turns.picks.get().wrapping_add(1);
-        let item = self.pick_from_queues(picks);
+        let item = match self.pick_at_once(picks) {
+            None => self.pick_from_queues(picks),
+            item => item,
+        };
         // A look that finds no job does not count, so an idle worker does not use up the turns.
         if item.is_some() {
             self.worker.turns.picks.set(picks);
@@ -95,8 +100,39 @@ impl Seated<'_> {
         item
     }
 
-    /// Returns the job that is the `picks`-th of the seat.
+    /// Returns the job that is the `picks`-th of the seat, if it is from the slot or the newest child, and no other queue
+    /// has its turn.
+    #[inline(always)]
+    fn pick_at_once(self, picks: u32) -> Option<Item> {
+        let turns = &self.worker.turns;
+        if picks.is_multiple_of(FAIR_EVERY) || turns.newest.get() != 0 {
+            return None;
+        }
+        let occupied = self.shared().injector.occupied();
+        if !occupied.and(Levels::URGENT).is_empty() {
+            return None;
+        }
+        // The entry is not owned yet, so only the bits of the item may be read.
+        if self.seat.slot.peek().is_none_or(Item::is_parent) {
+            return self.pick_child().map(|child| self.not_from_slot(child));
+        }
+        let run = turns.from_slot.get().wrapping_add(1);
+        if run.is_multiple_of(SLOT_RUNS) && self.has_others(occupied) {
+            return None;
+        }
+        let item = self.empty_slot()?;
+        turns.from_slot.set(run);
+        Some(item)
+    }
+
+    /// Returns whether there are jobs that wait while the slot takes precedence.
     #[inline]
+    fn has_others(self, occupied: Levels) -> bool {
+        self.seat.ring.has_items() || self.seat.children.len() != 0 || !occupied.and(Levels::DEFAULT).is_empty()
+    }
+
+    /// Returns the job that is the `picks`-th of the seat.
+    #[inline(never)]
     fn pick_from_queues(self, picks: u32) -> Option<Item> {
         // Bounds the wait of every queue.
         if picks.is_multiple_of(FAIR_EVERY)
@@ -222,9 +258,7 @@ impl Seated<'_> {
         let run = self.worker.turns.from_slot.get().wrapping_add(1);
         self.worker.turns.from_slot.set(run);
         if run.is_multiple_of(SLOT_RUNS)
-            && (self.seat.ring.has_items()
-                || self.seat.children.len() != 0
-                || !occupied.and(Levels::DEFAULT).is_empty())
+            && self.has_others(occupied)
             && let Some(other) = self.pick_in_stead(occupied)
         {
             self.push_displaced(item);
