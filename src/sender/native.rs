@@ -74,6 +74,13 @@ pub(crate) trait Queue: Sized {
         0
     }
 
+    /// Returns whether the pool uses the heavy barrier. Called only with a [`pool`](Queue::pool).
+    #[cfg(feature = "std")]
+    #[inline]
+    fn is_light(&self) -> bool {
+        false
+    }
+
     /// Returns the handle, where a layer above looks for its type.
     #[cfg(feature = "std")]
     #[inline]
@@ -101,6 +108,8 @@ pub(crate) struct NativeTable {
     is_here: unsafe fn(NonNull<()>) -> bool,
     pool: unsafe fn(NonNull<()>) -> usize,
     #[cfg(feature = "std")]
+    is_light: unsafe fn(NonNull<()>) -> bool,
+    #[cfg(feature = "std")]
     as_any: unsafe fn(NonNull<()>) -> Option<NonNull<dyn Any>>,
     identity: unsafe fn(NonNull<()>) -> [usize; 2],
     is_target: unsafe fn(NonNull<()>, [usize; 2], Option<Priority>) -> bool,
@@ -124,6 +133,9 @@ impl<Q: Queue> Of<Q> {
         is_here: |queue| unsafe { queue.cast::<Q>().as_ref() }.is_here(),
         // SAFETY: the pointer is a valid handle, by the contract of the table.
         pool: |queue| unsafe { queue.cast::<Q>().as_ref() }.pool(),
+        // SAFETY: the pointer is a valid handle, by the contract of the table.
+        #[cfg(feature = "std")]
+        is_light: |queue| unsafe { queue.cast::<Q>().as_ref() }.is_light(),
         // SAFETY: the pointer is a valid handle, by the contract of the table.
         #[cfg(feature = "std")]
         as_any: |queue| unsafe { queue.cast::<Q>().as_ref() }.as_any().map(NonNull::from),
@@ -276,6 +288,16 @@ impl RawNative {
     pub(crate) unsafe fn pool(self) -> usize {
         // SAFETY: the handle is valid, by the contract.
         unsafe { (self.table.pool)(self.queue) }
+    }
+
+    /// # Safety
+    ///
+    /// The handle is valid.
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(crate) unsafe fn is_light(self) -> bool {
+        // SAFETY: the handle is valid, by the contract.
+        unsafe { (self.table.is_light)(self.queue) }
     }
 
     /// # Safety

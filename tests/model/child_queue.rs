@@ -226,6 +226,31 @@ fn a_push_of_children_meets_a_worker_that_lies_down() {
     }
 }
 
+/// The occupant pushes two children while a thief naps: the thief sees them after its nap, or is woken.
+#[test]
+fn a_push_of_children_meets_a_nap() {
+    for membarrier in [true, false] {
+        explore_both_ways(3, &["seen", "woken"], move |seen, order| {
+            let pool = PoolModel::with_membarrier(2, membarrier);
+            let tasks = [Task::new(1).child(), Task::new(2).child()];
+            let worker = pool.worker(0);
+            let push: Actor = Box::new({
+                let tasks = tasks.clone();
+                move || worker.within(|| assert!(tasks.iter().all(|task| pool.push(task))))
+            });
+            let sees = Arc::new(Mutex::new(false));
+            let nap: Actor = Box::new({
+                let sees = sees.clone();
+                move || *sees.lock().expect("no thread panicked") = pool.nap(1)
+            });
+            Threads::default().run(order, [nap, push]);
+            let (sees, woken) = (*sees.lock().expect("no thread panicked"), pool.asleep() == 0);
+            assert!(sees || woken, "the children are missed");
+            seen.note(if sees { "seen" } else { "woken" });
+        });
+    }
+}
+
 /// A child is raised by another thread while its worker takes it: it runs once, from its queue or from the injector.
 #[test]
 fn a_raise_meets_the_run_of_a_child() {

@@ -8,15 +8,25 @@
 //! Linux has the system call `membarrier`. Without it [`is_available`] returns `false`, and the callers use full
 //! barriers on both sides. In a model both are full barriers.
 
+/// Whether the system has the heavy barrier, once a pool has asked.
+#[cfg(not(loom))]
+static AVAILABLE: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+
 /// Returns whether the two barriers work together on this system.
 pub(super) fn is_available() -> bool {
     #[cfg(loom)]
     return true;
     #[cfg(not(loom))]
-    {
-        static AVAILABLE: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-        *AVAILABLE.get_or_init(system::register)
-    }
+    *AVAILABLE.get_or_init(system::register)
+}
+
+/// Returns whether the two barriers work together, and a pool has prepared the process for them.
+#[inline]
+pub(crate) fn is_prepared() -> bool {
+    #[cfg(loom)]
+    return true;
+    #[cfg(not(loom))]
+    AVAILABLE.get().is_some_and(|available| *available)
 }
 
 /// The barrier of the frequent side.

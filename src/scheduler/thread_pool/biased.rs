@@ -1,10 +1,11 @@
 //! A lock that costs its owner no atomic read-modify-write while no other thread wants it.
 //!
-//! [`Biased`] protects data of a seat, which its occupant uses all the time, and other threads now and then. While the
-//! lock is *biased*, the owner announces itself by a plain store. Another thread first ends the bias, with the heavy
-//! barrier of `barrier.rs`, and waits for the owner to leave. It needs no answer from the owner, only that the few
-//! instructions inside the lock end. After that the lock is *shared*: a spin lock for all. The owner makes it biased
-//! again when no other thread came for a while.
+//! [`Biased`] protects data of a seat, which its occupant uses all the time, and other threads now and then; or the
+//! children of a group, which the thread that polls the group's frame uses. While the lock is *biased*, the owner
+//! announces itself by a plain store. Another thread first ends the bias, with the heavy barrier of `barrier.rs`, and
+//! waits for the owner to leave. It needs no answer from the owner, only that the few instructions inside the lock end.
+//! After that the lock is *shared*: a spin lock for all. The owner makes it biased again when no other thread came for a
+//! while. An owner that expects others ends the bias itself, without a barrier.
 //!
 //! # States
 //!
@@ -24,6 +25,7 @@
 //! | the owner | sets `inside`; light barrier; loads `biased`. If set, it has access until it clears `inside` |
 //! | the owner, if not biased | clears `inside`; sets `locked` as any thread does |
 //! | another thread | sets `locked`. If biased: clears `biased`; heavy barrier; waits until `inside` is clear |
+//! | the owner, not inside | sets `locked`; clears `biased` |
 //! | the owner, with `locked` | after [`QUIET`] times without another thread: sets `biased`, before it clears `locked` |
 //!
 //! The two barriers order the owner's store of `inside` and the other thread's store of `biased` with the loads that
@@ -43,7 +45,7 @@ use crate::sync::{Owned, spin};
 const QUIET: u32 = if cfg!(loom) { 1 } else { 512 };
 
 /// Data with an owner, which other threads may access too.
-pub(super) struct Biased<T> {
+pub(crate) struct Biased<T> {
     /// Whether the owner is inside by the bias. Written by the owner: set relaxed, cleared with release. Pairs with the
     /// acquire loads of a thread that has ended the bias.
     inside: AtomicBool,
@@ -65,11 +67,17 @@ unsafe impl<T: Send> Sync for Biased<T> {}
 
 impl<T> Biased<T> {
     pub(super) fn new(value: T) -> Self {
+        Biased::opened(value, false)
+    }
+
+    /// Creates a lock that is biased or not, which requires that `barrier::is_available`.
+    #[inline]
+    pub(crate) fn opened(value: T, biased: bool) -> Self {
         Biased {
             inside: AtomicBool::new(false),
-            biased: AtomicBool::new(false),
+            biased: AtomicBool::new(biased),
             locked: AtomicBool::new(false),
-            may_bias: AtomicBool::new(false),
+            may_bias: AtomicBool::new(biased),
             quiet: UnsafeCell::new(0),
             value: UnsafeCell::new(value),
             exclusive: Owned::new(),
@@ -93,7 +101,7 @@ impl<T> Biased<T> {
     /// One thread at a time is the owner, and a lock or the like orders one owner after the other. The owner does not
     /// hold the lock already.
     #[inline]
-    pub(super) unsafe fn as_owner(&self) -> BiasedGuard<'_, T> {
+    pub(crate) unsafe fn as_owner(&self) -> BiasedGuard<'_, T> {
         self.inside.store(true, Relaxed);
         barrier::light();
         let by_bias = self.biased.load(Relaxed);
@@ -120,8 +128,24 @@ impl<T> Biased<T> {
         }
     }
 
+    /// Takes the lock as its owner, and ends the bias, since other threads are about to take the lock.
+    ///
+    /// # Safety
+    ///
+    /// As for [`as_owner`](Biased::as_owner).
+    pub(crate) unsafe fn as_owner_of_shared(&self) -> BiasedGuard<'_, T> {
+        self.lock();
+        // The owner is this thread, which is not inside. So it has left before it comes again and finds no bias.
+        self.biased.store(false, Relaxed);
+        self.exclusive.claim();
+        BiasedGuard {
+            lock: self,
+            by_bias: false,
+        }
+    }
+
     /// Takes the lock as a thread that is not the owner, or is the owner but not inside.
-    pub(super) fn as_other(&self) -> BiasedGuard<'_, T> {
+    pub(crate) fn as_other(&self) -> BiasedGuard<'_, T> {
         self.lock();
         if self.biased.load(Relaxed) {
             self.biased.store(false, Relaxed);
@@ -154,7 +178,7 @@ impl<T> Biased<T> {
 }
 
 /// Access to the data of a [`Biased`] lock, until it is dropped.
-pub(super) struct BiasedGuard<'a, T> {
+pub(crate) struct BiasedGuard<'a, T> {
     lock: &'a Biased<T>,
     by_bias: bool,
 }

@@ -21,14 +21,14 @@
 //! | `ring.rs` | the work-stealing deque of a seat |
 //! | `slot.rs` | the newest entry of a seat |
 //! | `child_queue.rs` | the children of tasks that were spawned on a seat |
-//! | `biased.rs`, `barrier.rs` | the lock of these two, which is free for the occupant of the seat |
+//! | `biased.rs`, `barrier.rs` | the lock of these two, which is nearly free for the occupant of the seat. Task groups use it, too |
 //! | `injector.rs` | the queues of all workers, one for each priority |
 //! | `reactor.rs` | what one sleeping worker waits in: the user's source of events |
 //! | `idle/` | which threads search and sleep, and which has which seat |
 //! | `model.rs` | access for the models in `tests/model/` |
 
 mod affinity;
-mod barrier;
+pub(crate) mod barrier;
 mod biased;
 mod block;
 mod blocking;
@@ -56,6 +56,7 @@ mod spare;
 mod theft;
 mod worker;
 
+pub(crate) use biased::{Biased, BiasedGuard};
 pub(crate) use blocking::{BlockingEntry, BlockingPlace, Inserted, StopResult};
 pub use builder::{BuildError, ThreadPoolBuilder};
 pub(crate) use entry::{Entry, EntryKind};

@@ -423,6 +423,13 @@ impl PoolModel {
         self.shared.idle.0.lie_down(&self.shared.seats[worker], false) == SleepKind::Last
     }
 
+    /// Puts a worker to sleep for a nap that is over at once. Returns whether it sees work then.
+    pub fn nap(self, worker: usize) -> bool {
+        self.lie_down(worker);
+        drop(self.shared.idle.0.nap(self.shared.is_light()));
+        self.has_work()
+    }
+
     /// Wakes a worker up by itself.
     pub fn get_up(self, worker: usize) {
         let seat = &self.shared.seats[worker];

@@ -188,6 +188,11 @@ impl Queue for PoolScheduler {
     }
 
     #[inline]
+    fn is_light(&self) -> bool {
+        self.shared.is_light()
+    }
+
+    #[inline]
     fn identity(&self) -> [usize; 2] {
         [ptr::from_ref(self.shared).addr(), self.generation as usize]
     }

@@ -11,7 +11,7 @@ use core::ptr::NonNull;
 
 use super::Header;
 use crate::memory::OutOfMemoryError;
-use crate::scheduler::thread_pool::{Entry, Worker};
+use crate::scheduler::thread_pool::{Entry, Worker, barrier};
 use crate::scheduler::{Hop, InlineScheduler, PoolSchedule, TaskScheduler, hop_to};
 use crate::sender::env::EnvDoor;
 use crate::sender::native::RawNative;
@@ -192,6 +192,16 @@ impl Home {
             Locality::Queue => unsafe { self.queue.is_here() },
             Locality::Anywhere => true,
             Locality::Hop => false,
+        }
+    }
+
+    /// Returns whether locks of tasks at home here may be [biased](crate::scheduler::thread_pool::Biased).
+    #[inline]
+    pub(in crate::task) fn is_light(&self) -> bool {
+        match self.locality {
+            // SAFETY: the queue is valid while the home is used.
+            Locality::Pool(_) => unsafe { self.queue.is_light() },
+            _ => barrier::is_prepared(),
         }
     }
 

@@ -10,14 +10,13 @@ use super::inbox::Inbox;
 use super::results::Policy;
 use super::state::{GroupState, Settled};
 use crate::memory::{self, Cached, Count, OutOfMemoryError, Shared};
-use crate::scheduler::thread_pool::without_interrupts;
+use crate::scheduler::thread_pool::{Biased, BiasedGuard, without_interrupts};
 use crate::sender::stage::container_of;
 use crate::stop::{ErasedStopToken, Relay, StopToken, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicU8,
     Ordering::{Acquire, Relaxed},
 };
-use crate::sync::{SpinGuard, SpinLock};
 use crate::task::frame::{ContextScope, Header, Home, Polling, Stopping};
 use crate::task::strand::{
     Awaiter, BATCH, Batch, Context, Counted, Link, Locals, Raising, Tether, ToRaise, Unit, current_level,
@@ -73,8 +72,8 @@ pub(super) struct GroupCore {
     /// The ended children that no thread has seen.
     pub(super) inbox: Inbox,
     /// Held for a few instructions, and never while user code runs. After its unlock an ended child uses nothing of the group,
-    /// unless it was the last of a closed one.
-    pub(super) state: SpinLock<GroupState>,
+    /// unless it was the last of a closed one. The owner is the thread that polls the frame.
+    state: Biased<GroupState>,
 }
 
 /// A reference to a group.
@@ -151,6 +150,8 @@ impl GroupCore {
             }
             None => (Context::of_home(Home::global_pool()), None, ptr::null()),
         };
+        // Children that are discarded end under the lock, so it has no bias then.
+        let biased = polling.is_some() && !policy.discards && context.home.is_light();
         GroupCore {
             count: Count::one(),
             single: None,
@@ -173,7 +174,7 @@ impl GroupCore {
             lowest: AtomicU8::new(0),
             body_waits: AtomicBool::new(false),
             inbox: Inbox::new(policy.discards),
-            state: SpinLock::new(GroupState::new(polling.map(Polling::frame))),
+            state: Biased::opened(GroupState::new(polling.map(Polling::frame)), biased),
         }
     }
 
@@ -233,17 +234,43 @@ impl GroupCore {
 }
 
 impl GroupCore {
+    /// Locks the state alone.
+    #[inline]
+    pub(super) fn lock_state(&self) -> BiasedGuard<'_, GroupState> {
+        if self.is_frame(Header::current()) {
+            // SAFETY: this thread polls the frame, as one thread does at a time, and the frame's state orders these threads. A lock
+            // of the group is held for no call that locks it.
+            unsafe { self.state.as_owner() }
+        } else {
+            self.state.as_other()
+        }
+    }
+
     /// Locks the group, and takes the children from the inbox.
     #[inline]
-    pub(super) fn lock(&self) -> SpinGuard<'_, GroupState> {
-        let mut lock = self.state.lock();
+    pub(super) fn lock(&self) -> BiasedGuard<'_, GroupState> {
+        let mut lock = self.lock_state();
         self.inbox.drain(&mut lock);
         lock
     }
 
     /// Locks the group, and makes children end under the lock until the frame waits again.
-    pub(super) fn lock_closed(&self) -> SpinGuard<'_, GroupState> {
-        let mut lock = self.state.lock();
+    pub(super) fn lock_closed(&self) -> BiasedGuard<'_, GroupState> {
+        self.lock_closed_by(self.is_frame(Header::current()))
+    }
+
+    /// Does what [`lock_closed`](GroupCore::lock_closed) does, for a caller that knows whether this thread polls the frame.
+    pub(super) fn lock_closed_in(&self, polling: Option<Polling<'_>>) -> BiasedGuard<'_, GroupState> {
+        self.lock_closed_by(self.is_frame(polling.map(Polling::frame)))
+    }
+
+    fn lock_closed_by(&self, owner: bool) -> BiasedGuard<'_, GroupState> {
+        let mut lock = if owner {
+            // SAFETY: as for `lock_state`. `Polling` proves that this thread polls the frame, also after the poll has left it.
+            unsafe { self.state.as_owner_of_shared() }
+        } else {
+            self.state.as_other()
+        };
         self.inbox.close(&mut lock);
         lock
     }
@@ -320,7 +347,7 @@ impl GroupCore {
     }
 
     fn raise_each(&self, level: Priority, raising: &mut Raising) {
-        let mut lock = self.state.lock();
+        let mut lock = self.lock_state();
         if lock.floor >= Some(level) {
             return;
         }
@@ -354,7 +381,7 @@ impl GroupCore {
             // `keep` allocates, so it needs the unlock. Children may end meanwhile.
             drop(lock);
             raising.keep(&mut batch, level);
-            lock = self.state.lock();
+            lock = self.lock_state();
         }
     }
 

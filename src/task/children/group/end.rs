@@ -30,7 +30,7 @@ impl GroupCore {
     /// Closes the group after its body. Returns `true` if all children have ended.
     pub(super) fn close(&self, polling: Option<Polling<'_>>) -> bool {
         let polling = self.own(polling);
-        let mut lock = self.lock_closed();
+        let mut lock = self.lock_closed_in(polling);
         if self.take_body_wait(&mut lock)
             && let Some(polling) = polling
         {
@@ -70,9 +70,9 @@ impl GroupCore {
     }
 
     /// Stops the children, and discards their results from now on.
-    fn abandon(&self, why: Why) -> Transfer {
+    fn abandon(&self, why: Why, polling: Option<Polling<'_>>) -> Transfer {
         let resumed = self.cancel(why);
-        let mut lock = self.lock_closed();
+        let mut lock = self.lock_closed_in(polling);
         // The result of a single child that has ended belongs to its claim.
         let finished = (self.single.is_none() || lock.running != 0).then(|| {
             lock.abandoned = true;
@@ -151,7 +151,7 @@ unsafe impl Tethered for GroupCore {
             if !core.is_tied.swap(false, AcqRel) {
                 return Transfer::none();
             }
-            let resumed = core.abandon(why);
+            let resumed = core.abandon(why, Some(polling));
             GroupCore::unlink(this, polling);
             resumed
         }
@@ -195,7 +195,7 @@ impl GroupRef {
 
     /// Abandons the group, because the future of its body is dropped early.
     pub(super) fn give_up(&self) {
-        let resumed = self.abandon(self.why_left());
+        let resumed = Polling::with(|polling| self.abandon(self.why_left(), polling));
         if self.frame.is_none() {
             self.close(None);
         }

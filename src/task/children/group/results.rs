@@ -236,7 +236,7 @@ impl GroupCore {
     /// reaches the children too, the frame is woken directly.
     pub(super) fn try_next(&self, polling: Option<Polling<'_>>) -> NextStep {
         // The children that were drained before come first, and there are many of them at a time.
-        let mut lock = self.state.lock();
+        let mut lock = self.lock_state();
         if let Some(child) = lock.pop_finished() {
             return NextStep::Ended(child);
         }

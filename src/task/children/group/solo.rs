@@ -247,7 +247,7 @@ impl GroupCore {
             return;
         }
         // An ending frame clears the tie, and then waits for this lock before it frees the tether.
-        let _lock = self.state.lock();
+        let _lock = self.lock_state();
         if self.is_tied.load(Acquire)
             && let Some(tether) = self.tether.get()
         {

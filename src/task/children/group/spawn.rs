@@ -183,7 +183,7 @@ impl GroupCore {
             let level = context.as_ref().priority.unwrap_or_default();
             // A closed group has a closed inbox, so the count of running children is exact. A reserved place is one of them.
             let group = this.as_ref();
-            let mut lock = group.state.lock();
+            let mut lock = group.lock_state();
             if !has_room && lock.is_over() {
                 return false;
             }
