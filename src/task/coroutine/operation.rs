@@ -4,7 +4,7 @@
 use core::marker::PhantomPinned;
 use core::mem::MaybeUninit;
 use core::pin::Pin;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 use std::boxed::Box;
 use std::format;
 
@@ -171,10 +171,9 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
         // SAFETY: the awaiting task waits for this operation.
         let outer = context.around.map(|around| unsafe { Header::unit(around.frame) });
         let context = NonNull::from(this.context.write(context));
-        let parent = outer.map_or(ptr::null(), |unit| unit.as_ptr().cast_const());
         // SAFETY: the operation owns the frame, which was not started.
         let made_at = unsafe { Header::made_at(frame) };
-        let unit = NonNull::from(this.unit.write(Unit::new(parent, made_at)));
+        let unit = NonNull::from(this.unit.write(Unit::new(made_at)));
         // SAFETY: the unit is new and not shared. The context is valid until the task is done.
         unsafe {
             unit.as_ref().set_context(context);

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::scheduler::OutOfMemoryError;
 use crate::sender::demand::demand;
-use crate::task::frame::{Header, Site};
+use crate::task::frame::{Borrowed, Header, Site};
 use crate::{Completes, Receiver, Scheduler, Sender};
 
 /// A coroutine: an `async` block that is a sender.
@@ -209,7 +209,7 @@ impl<T: Send + 'static, E: Send + 'static, Cx: TaskContext> Task<T, E, Cx> {
     #[cfg_attr(feature = "inspect", track_caller)]
     #[inline]
     pub(super) fn from_future<P: Produce<T, E>>(future: P, allocator: Cx::Allocator) -> Result<Self, OutOfMemoryError> {
-        let frame = Frame::<P, T, E, Cx, ()>::make(future, allocator, ())?;
+        let frame = Frame::<P, T, E, Cx, Borrowed>::make(future, allocator, Borrowed::new())?;
         // SAFETY: the frame is new.
         unsafe { Header::set_made_at(frame, Site::here()) };
         Ok(Task::of_frame(frame))

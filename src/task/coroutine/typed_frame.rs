@@ -15,7 +15,9 @@ use super::{ContextScheduler, OwnContext, TaskContext};
 use crate::memory::Cached;
 use crate::scheduler::OutOfMemoryError;
 use crate::sender::unwind::{AbortOnUnwind, OnDrop};
-use crate::task::frame::{self, Complete, FrameVtable, Header, Placement, Polled, Polling, Stopping};
+use crate::task::frame::{
+    self, Borrowed, Complete, FrameVtable, Header, Placement, Polled, Polling, Stopping, TrackerPlace,
+};
 use crate::task::strand;
 use crate::{Completion, Panic};
 
@@ -49,12 +51,20 @@ impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Try<F> {
 }
 
 /// The tail of a frame, which belongs to its owner.
-pub(in crate::task) trait FrameTail<P, T, E, Cx: TaskContext>: Sized {
+///
+/// # Safety
+///
+/// With `COMPLETE`, the tail begins with the [`Unit`](strand::Unit) of the strand that the frame begins. Otherwise it is a
+/// [`Borrowed`].
+pub(in crate::task) unsafe trait FrameTail<P, T, E, Cx: TaskContext>: Sized {
     /// Handles the end of a spawned child. `None` if the frame is owned by an operation or a future.
-    const COMPLETE: Option<Complete> = None;
+    const COMPLETE: Option<Complete>;
 }
 
-impl<P, T, E, Cx: TaskContext> FrameTail<P, T, E, Cx> for () {}
+// SAFETY: it is one.
+unsafe impl<P, T, E, Cx: TaskContext> FrameTail<P, T, E, Cx> for Borrowed {
+    const COMPLETE: Option<Complete> = None;
+}
 
 /// A typed frame: a future, its result, a context, and a tail for the owner.
 #[repr(C)]
@@ -184,6 +194,10 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
         take: Self::take,
         free: Self::free,
         complete: X::COMPLETE,
+        tracker: match X::COMPLETE {
+            Some(_) => TrackerPlace::own(Self::TAIL),
+            None => TrackerPlace::borrowed(Self::TAIL),
+        },
         discard: Self::discard,
         adopt: if Cx::INHERITS { None } else { Some(Self::adopt) },
         leave: if Cx::INHERITS { None } else { Some(Self::leave) },
@@ -193,6 +207,9 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
         wanders: !Cx::INHERITS && Cx::Scheduler::ANYWHERE,
         is_local: P::IS_LOCAL,
     };
+
+    /// The offset of the tail.
+    const TAIL: usize = mem::offset_of!(WholeFrame<P, T, E, Cx, X>, tail);
 
     /// The layout of the allocation.
     const LAYOUT: Layout = if Cx::INHERITS {

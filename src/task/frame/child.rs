@@ -32,7 +32,8 @@ impl Header {
     /// # Safety
     ///
     /// The child was not started. `room` is valid for a write of its result.
-    #[inline]
+    // Always: this has one caller, whose future knows the types.
+    #[inline(always)]
     pub(in crate::task) unsafe fn await_child(
         polling: Polling<'_>,
         child: NonNull<Header>,
@@ -52,7 +53,8 @@ impl Header {
         }
         inner.nested.set(nested);
         inner.placement.set(header.placement.get());
-        inner.tracker.set(header.tracker.get());
+        // SAFETY: the child was not started, and an awaited task is not a spawned child. This frame waits for it.
+        unsafe { Header::borrow_tracker(child, this) };
         inner.set_successor(FrameSuccessor::parent(this));
         inner.state.begin();
         // The child uses the context until it is done.

@@ -17,7 +17,7 @@
 //! | `entry` | the thread that queues the frame, then the queue, then the polling thread; `link` under the tracker's lock |
 //! | `state` | any thread that holds a reference or an await |
 //! | `stopped` | any thread that holds a reference or an await, before a wake |
-//! | `placement`, `tracker`, `whom`, `second` | written before the frame is shared. `placement` also by the polling thread, for the length of a scope |
+//! | `placement`, `whom`, `second`, and the pointer to the tracker | written before the frame is shared. `placement` also by the polling thread, for the length of a scope |
 //! | `next_sibling`, and the link in `second` | the thread that polls the parent; of a spawned child, its group under its lock |
 //! | everything else, with the future and the memory | the polling thread |
 //!
@@ -59,6 +59,7 @@ mod start;
 mod state;
 mod stopping;
 mod tracker;
+mod tracker_place;
 mod vtable;
 mod wake;
 mod waker;
@@ -83,6 +84,7 @@ pub(super) use self::start::{Complete, FrameSuccessor};
 use self::state::{FrameState, PendingCounts};
 pub(super) use self::stopping::Stopping;
 pub(super) use self::tracker::{Tracker, by_number};
+pub(super) use self::tracker_place::{Borrowed, TrackerPlace};
 pub(super) use self::vtable::FrameVtable;
 pub(super) use self::waker::{frame_of, waker};
 use crate::scheduler::thread_pool::Entry;
@@ -112,8 +114,6 @@ pub(crate) struct Header {
     sweep_after: Cell<u8>,
     /// The placement of the innermost scope around the poll. Null before the start; valid until the frame is done.
     placement: Cell<*const Placement>,
-    /// The tracker of the frame's strand. Null before the start; valid until the frame is done.
-    tracker: Cell<*const Tracker>,
     /// The operation or the parent that is told when the frame is done, or the group of a spawned child. Null before the start.
     whom: Cell<*mut ()>,
     /// The completion of the operation, or a link in the list of the parent or the group: see [`start`].
@@ -148,7 +148,6 @@ impl Header {
             orphans: Cell::new(0),
             sweep_after: Cell::new(0),
             placement: Cell::new(ptr::null()),
-            tracker: Cell::new(ptr::null()),
             whom: Cell::new(ptr::null_mut()),
             second: Cell::new(SecondWord {
                 previous: ptr::null_mut(),
@@ -198,7 +197,7 @@ impl Header {
     #[inline]
     pub(super) unsafe fn tracker(this: NonNull<Header>) -> NonNull<Tracker> {
         // SAFETY: the frame is not done, so it is alive; `begin_in` set a tracker.
-        unsafe { NonNull::new_unchecked(this.as_ref().tracker.get().cast_mut()) }
+        unsafe { this.as_ref().vtable.tracker.find(this) }
     }
 
     /// Returns where the task was made.

@@ -46,14 +46,24 @@ impl Header {
     ///
     /// The caller holds the reference, and does not use the frame afterwards.
     pub(in crate::task) unsafe fn release(this: NonNull<Header>) {
-        // The tracker tells whether the frame was started: unlike the placement, the polling thread never changes it.
         // SAFETY: a frame that was not started is not shared. The caller holds the reference to any other.
         unsafe {
-            match header_of(this).tracker.get().is_null() {
-                true => free(this),
-                false => Header::release_started(this),
+            match Header::is_started(this) {
+                true => Header::release_started(this),
+                false => free(this),
             }
         }
+    }
+
+    /// Frees a frame that was not started, or whose start was undone.
+    ///
+    /// # Safety
+    ///
+    /// The caller owns the frame, and does not use it afterwards.
+    #[cold]
+    pub(in crate::task) unsafe fn free_unstarted(this: NonNull<Header>) {
+        // SAFETY: a frame that was not started is not shared.
+        unsafe { free(this) };
     }
 
     /// Releases the owner's reference, and drops the result: now, or when the frame is done. Other references keep the memory of
@@ -67,7 +77,7 @@ impl Header {
         // SAFETY: a frame that was not started is not shared. The owner's reference keeps any other alive until it is released, and
         // the result of a frame that is done is the owner's alone.
         unsafe {
-            if header.tracker.get().is_null() {
+            if !Header::is_started(this) {
                 return free(this);
             }
             match header.state.release_owner() {

@@ -73,7 +73,8 @@ impl Header {
     ) -> Transfer {
         // SAFETY: a frame that was not started is not shared.
         let header = unsafe { this.as_ref() };
-        header.tracker.set(tracker.as_ptr());
+        // SAFETY: the frame was not started. The rest is the caller's promise.
+        unsafe { Header::set_tracker(this, tracker.as_ptr()) };
         // SAFETY: the caller promises a valid placement.
         unsafe { placement.as_ref() }.enter();
         let placement = match header.vtable.adopt {
@@ -98,7 +99,7 @@ impl Header {
         unsafe {
             Header::placement(this).as_ref().exit();
             this.as_ref().placement.set(ptr::null());
-            this.as_ref().tracker.set(ptr::null());
+            Header::set_tracker(this, ptr::null());
         }
     }
 

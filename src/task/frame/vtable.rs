@@ -4,7 +4,7 @@ use core::alloc::Layout;
 use core::ptr::NonNull;
 
 use super::start::Complete;
-use super::{Header, Placement, Polled};
+use super::{Header, Placement, Polled, TrackerPlace};
 use crate::Panic;
 
 type Adopt = unsafe fn(NonNull<Header>, NonNull<Placement>) -> NonNull<Placement>;
@@ -22,6 +22,8 @@ pub(in crate::task) struct FrameVtable {
     pub(in crate::task) free: unsafe fn(NonNull<Header>),
     /// Handles the end of a spawned child, whose frame it is called with.
     pub(in crate::task) complete: Option<Complete>,
+    /// Where the tracker of the frame's strand is.
+    pub(in crate::task) tracker: TrackerPlace,
     /// Drops the result, and keeps the memory.
     pub(in crate::task) discard: unsafe fn(NonNull<Header>),
     /// Creates the frame's own context inside another one. `None` if the frame uses that other context.

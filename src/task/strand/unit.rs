@@ -14,7 +14,7 @@ use crate::sync::atomic::{
     AtomicPtr,
     Ordering::{Acquire, Relaxed, Release},
 };
-use crate::task::frame::{Site, Tracker};
+use crate::task::frame::{Header, Site, Tracker};
 
 /// The state that all frames of a strand share. It lives in the operation, or in the frame of a spawned child, until that is
 /// done.
@@ -23,8 +23,6 @@ pub(in crate::task) struct Unit {
     /// First: frames point at it, and so at the whole. Its lock protects the lists, for a few instructions at a time, and is not held
     /// while user code runs.
     tracker: Tracker,
-    /// The strand that waits for this one to end, or null.
-    parent: *const Unit,
     /// The context of the start, which answers queries. Set before the strand is shared, and valid until its [end](Unit::end).
     context: Cell<*const Context>,
     /// The record of the strand, which owns one reference to it; null until the first query.
@@ -55,10 +53,9 @@ impl Deref for Unit {
 impl Unit {
     /// Creates a strand that is connected or detached. It [gets its context](Unit::set_context) before it is started.
     #[inline]
-    pub(in crate::task) fn new(parent: *const Unit, begun_at: Site) -> Self {
+    pub(in crate::task) fn new(begun_at: Site) -> Self {
         Unit {
             tracker: Tracker::new(begun_at),
-            parent,
             context: Cell::new(ptr::null()),
             record: AtomicPtr::new(ptr::null_mut()),
             links: UnsafeCell::new(List::new()),
@@ -67,8 +64,8 @@ impl Unit {
 
     /// Creates a child that is [counted](Counted) with the parent.
     #[inline]
-    pub(in crate::task) fn spawned(parent: *const Unit, begun_at: Site) -> Self {
-        let unit = Unit::new(parent, begun_at);
+    pub(in crate::task) fn spawned(begun_at: Site) -> Self {
+        let unit = Unit::new(begun_at);
         unit.spawned.set(true);
         unit
     }
@@ -87,6 +84,19 @@ impl Unit {
     #[inline]
     pub(in crate::task) fn context(&self) -> *const Context {
         self.context.get()
+    }
+
+    /// Returns the strand that waits for this one to end, or null.
+    ///
+    /// # Safety
+    ///
+    /// The strand has its context, and does not end before the result is used.
+    unsafe fn parent(&self) -> *const Unit {
+        // SAFETY: the caller's promise: the context is valid, and the frame that waits for the strand is not done.
+        unsafe {
+            let around = (*self.context.get()).around;
+            around.map_or(ptr::null(), |around| Header::unit(around.frame).as_ptr())
+        }
     }
 
     /// Returns a reference to the task. The first call allocates its record.
@@ -172,7 +182,8 @@ impl Unit {
     #[cold]
     unsafe fn begin_record(&self, name: Option<Cow<'static, str>>) -> TaskRef {
         let mut unknown = Vec::new();
-        let mut above = self.parent;
+        // SAFETY: the caller's promise.
+        let mut above = unsafe { self.parent() };
         let mut parent = loop {
             // SAFETY: a strand ends after those that it waits for, so all strands above are alive.
             match unsafe { above.as_ref() } {
@@ -181,7 +192,8 @@ impl Unit {
                     Some(task) => break Some(task),
                     None => {
                         unknown.push(unit);
-                        above = unit.parent;
+                        // SAFETY: as above: the strand has begun, and has not ended.
+                        above = unsafe { unit.parent() };
                     }
                 },
             }

@@ -19,7 +19,7 @@ use crate::sync::atomic::{
 };
 use crate::task::frame::{ContextScope, Header, Home, Polling, Stopping};
 use crate::task::strand::{
-    Awaiter, BATCH, Batch, Context, Counted, Link, Locals, Raising, Tether, ToRaise, Unit, current_level,
+    Awaiter, BATCH, Batch, Context, Counted, Link, Locals, Raising, Tether, ToRaise, current_level,
 };
 use crate::{Priority, Transfer};
 
@@ -46,8 +46,6 @@ pub(super) struct GroupCore {
     pub(super) locals: Cell<Locals>,
     /// The frame, which is not done before the children are. `None` outside of a task.
     pub(super) frame: Option<NonNull<Header>>,
-    /// The strand of the frame, or null.
-    pub(super) unit: *const Unit,
     /// The scope of the frame that the group is in. `outer` may belong to it, so it ends after the relay's link.
     pub(super) scope: Option<NonNull<ContextScope>>,
     /// The token that the relay is linked to. Only compared once the link is over.
@@ -143,12 +141,12 @@ impl GroupCore {
             let core = unsafe { GroupRef::of(container_of!(link, GroupCore, link)) };
             Some(core.raisable())
         };
-        let (context, scope, unit) = match polling {
+        let (context, scope) = match polling {
             Some(polling) => {
-                let (here, unit) = (polling.context(), ptr::from_ref(polling.unit()));
-                (here.of_child(), here.scope, unit)
+                let here = polling.context();
+                (here.of_child(), here.scope)
             }
-            None => (Context::of_home(Home::global_pool()), None, ptr::null()),
+            None => (Context::of_home(Home::global_pool()), None),
         };
         // Children that are discarded end under the lock, so it has no bias then.
         let biased = polling.is_some() && !policy.discards && context.home.is_light();
@@ -165,7 +163,6 @@ impl GroupCore {
             },
             locals: Cell::new(locals),
             frame: polling.map(Polling::frame),
-            unit,
             scope,
             reaching: ErasedStopToken::NEVER,
             tether: Cell::new(None),

@@ -10,7 +10,7 @@ use core::convert::Infallible;
 use core::future::Future;
 use core::hash::{Hash, Hasher};
 use core::marker::PhantomData;
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 use core::task::{Context as Cx, Poll};
 use std::boxed::Box;
 
@@ -39,7 +39,8 @@ struct Solo {
 /// The frame of a single child.
 type SoloFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Solo>;
 
-impl<F, T, Cx> FrameTail<Plain<F>, T, Infallible, Cx> for Solo
+// SAFETY: a `Solo` begins with a member, which begins with the unit.
+unsafe impl<F, T, Cx> FrameTail<Plain<F>, T, Infallible, Cx> for Solo
 where
     T: Send + 'static,
     Cx: TaskContext,
@@ -67,8 +68,8 @@ where
 {
     // A detached child inherits nothing.
     let (unit, locals) = match polling {
-        Some(polling) => (Unit::spawned(polling.unit(), site), Locals::current()),
-        None => (Unit::new(ptr::null(), site), Locals::default()),
+        Some(_) => (Unit::spawned(site), Locals::current()),
+        None => (Unit::new(site), Locals::default()),
     };
     let solo = Solo {
         member: Member::new(unit, place),
@@ -91,7 +92,7 @@ where
             Ok(context) => context,
             Err(error) => {
                 member.as_ref().take_back(frame);
-                Header::release(frame);
+                Header::free_unstarted(frame);
                 return Err(error);
             }
         };

@@ -47,7 +47,7 @@ impl GroupRef {
         let Ok(memory) = MemberFrame::<F, T, Cx>::allocate_frame(&allocator) else {
             return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, future));
         };
-        let member = Member::new(Unit::spawned(self.unit, site), place);
+        let member = Member::new(Unit::spawned(site), place);
         // SAFETY: the memory is for such a frame, which is new and not shared. The group is alive until the child has ended.
         unsafe {
             let frame = MemberFrame::<F, T, Cx>::write(memory, Plain(future), allocator, member);
@@ -84,7 +84,7 @@ impl GroupRef {
         // SAFETY: the caller has exclusive access to a frame with a future, and owns its one reference.
         unsafe {
             let child = MemberFrame::<F, T, Cx>::take_future(frame);
-            Header::release(frame);
+            Header::free_unstarted(frame);
             match child {
                 Ok(Plain(child)) => SpawnError::new(kind, child),
                 Err(payload) => payload.resume(),
@@ -125,7 +125,8 @@ impl GroupRef {
     }
 }
 
-impl<F, T, Cx> FrameTail<Plain<F>, T, Infallible, Cx> for Member
+// SAFETY: a `Member` begins with the unit.
+unsafe impl<F, T, Cx> FrameTail<Plain<F>, T, Infallible, Cx> for Member
 where
     T: Send + 'static,
     F: Future<Output = T> + Send + 'static,
