@@ -348,6 +348,43 @@ fn children_take_the_results_of_others() {
     });
 }
 
+/// The body uses the group without read-modify-writes while no other thread does, and the pool uses `membarrier`.
+#[test]
+fn the_body_and_other_threads_use_a_group_at_once() {
+    const EACH: usize = 2_000;
+    const THREADS: usize = 3;
+    for membarrier in [true, false] {
+        let pool = ThreadPool::builder().threads(2).membarrier(membarrier).build().unwrap();
+        let work = Task::new(task::group(async |group: TaskGroup<usize>| {
+            let threads: Vec<_> = (1..=THREADS)
+                .map(|thread| {
+                    let group = group.clone();
+                    thread::spawn(move || {
+                        for number in 0..EACH {
+                            group.spawn(async move { thread * EACH + number });
+                            assert!(group.len() <= (THREADS + 1) * EACH);
+                        }
+                    })
+                })
+                .collect();
+            let mut all = BTreeSet::new();
+            for number in 0..EACH {
+                group.spawn(async move { number });
+                if number % 3 == 0 {
+                    all.extend(group.next().await);
+                }
+            }
+            for thread in threads {
+                thread.join().expect("it ends");
+            }
+            all.extend(collect(&group).await);
+            all
+        }));
+        let all = sync_wait(starts_on(pool.scheduler(), work)).unwrap();
+        assert!(all.into_iter().eq(0..(THREADS + 1) * EACH));
+    }
+}
+
 #[test]
 fn a_child_that_waits_for_itself_alone_is_ended_by_a_cancel() {
     everywhere(|| async {

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Barrier, mpsc};
 
+use super::thread_pool_children::with_pools;
 use crate::common::*;
 use bowline::join;
 use bowline::prelude::*;
@@ -31,6 +32,17 @@ fn both_results_come_in_order() {
         assert_eq!(pool.join(|| 1, || "two"), (1, "two"));
         assert_eq!(pool.install(|| join(|| 1, || "two")), (1, "two"));
         assert_eq!(pool.install(|| fib(20)), 6765);
+    }
+}
+
+#[test]
+fn thieves_take_forks_with_and_without_membarrier() {
+    for workers in [2, 4] {
+        with_pools(workers, |pool| {
+            for _ in 0..20 {
+                assert_eq!(pool.install(|| fib(16)), 987);
+            }
+        });
     }
 }
 

@@ -283,6 +283,25 @@ fn every_thread_runs_inside_of_around() {
 }
 
 #[test]
+fn jobs_do_not_see_task_local_values_of_the_function_around_them() {
+    bowline::task_local! {
+        static GUESTS: u32;
+    }
+    let pool = ThreadPool::builder()
+        .threads(1)
+        .around(|_, run| {
+            GUESTS.sync_scope(4, &mut *run);
+            // After the end of the pool, the thread runs nothing of it.
+            assert_eq!(GUESTS.get(), None);
+        })
+        .build()
+        .unwrap();
+    assert_eq!(pool.install(|| GUESTS.get()), None);
+    let resumed = pool.scheduler().schedule().then(|()| GUESTS.get());
+    assert_eq!(sync_wait(resumed.repeat_n(3)).unwrap(), None);
+}
+
+#[test]
 fn an_around_that_panics_or_does_not_run_builds_no_pool() {
     let panics = ThreadPool::builder().threads(3).around(|index, run| {
         if index == 1 {

@@ -239,10 +239,10 @@ impl ThreadPoolBuilder {
 
     /// Sets whether the pool uses Linux's system call `membarrier`. The default is `true`.
     ///
-    /// With it, a worker queues and runs its newest job, and children of tasks, without atomic read-modify-writes, as long
-    /// as no other worker takes them. A worker that goes to sleep, or takes a job that another one keeps for itself,
-    /// interrupts the other threads of the process for a moment. Where the system does not have the call, or refuses it,
-    /// the pool does without.
+    /// With it, a worker queues and runs its newest job, children of tasks, and the forks of `join`, without atomic
+    /// read-modify-writes, as long as no other worker takes them. So does a task with the lists of its children. A thread
+    /// that goes to sleep, or takes or changes what another one keeps for itself, interrupts the other threads of the
+    /// process for a moment. Where the system does not have the call, or refuses it, the pool does without.
     pub fn membarrier(mut self, membarrier: bool) -> Self {
         self.membarrier = membarrier;
         self
