@@ -90,10 +90,15 @@ impl Drop for Member {
 pub(super) struct ChildFrame(Header);
 
 impl ChildFrame {
+    /// Returns the tail of a child's frame. Takes the pointer to the whole frame, since the tail is beyond the header.
+    ///
+    /// # Safety
+    ///
+    /// The child was started, and is alive while the result is used.
     #[inline]
-    pub(super) fn member(&self) -> &Member {
-        // SAFETY: the frame was started, so it has a unit, which is the first field of a member in the same allocation.
-        unsafe { Header::unit(NonNull::from(&self.0)).cast::<Member>().as_ref() }
+    unsafe fn member<'a>(this: NonNull<ChildFrame>) -> &'a Member {
+        // SAFETY: the caller's promise: the frame has a unit, which is the first field of a member in the same allocation.
+        unsafe { Header::unit(this.cast()).cast::<Member>().as_ref() }
     }
 
     /// Returns the child that ended before this one, in the inbox of the group.
@@ -161,7 +166,7 @@ impl EndedChild {
 
     pub(super) fn failure(&self) -> Failure {
         // SAFETY: the child is owned, and so alive.
-        unsafe { self.0.as_ref() }.member().failure()
+        unsafe { ChildFrame::member(self.0) }.failure()
     }
 
     pub(super) fn frame(&self) -> NonNull<Header> {
@@ -216,7 +221,7 @@ impl EndedChildren {
     pub(super) fn pop_panicked(&mut self) -> Option<EndedChild> {
         // SAFETY: a listed child is alive, and removed from the list that it was found in.
         unsafe {
-            let panicked = |child: &NonNull<ChildFrame>| child.as_ref().member().failure() == Failure::Panic;
+            let panicked = |&child: &NonNull<ChildFrame>| ChildFrame::member(child).failure() == Failure::Panic;
             let child = self.0.iter().find(panicked)?;
             self.0.remove(child);
             Some(EndedChild(child))
