@@ -124,6 +124,7 @@ pub use sender::{
 pub mod model {
     pub use crate::memory::model::*;
     pub use crate::scheduler::thread_pool::model::*;
+    pub use crate::scheduler::timer::model::*;
 }
 
 /// The names that most programs use: traits, factories, combinators, consumers, tasks, groups, deadlines, a pool and a stop

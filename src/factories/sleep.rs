@@ -68,10 +68,17 @@ pub fn sleep_until(deadline: Instant) -> Sleep {
 ///
 /// # Allocation
 ///
-/// None. An await outside of a task makes the one of [`SenderFuture`](crate::task::SenderFuture).
+/// None. An await outside of a task makes the one of [`SenderFuture`](crate::task::SenderFuture): see
+/// [`SleepFuture`](crate::task::SleepFuture).
 #[derive(Clone, Debug)]
 #[must_use = "senders do nothing until they are connected and started"]
 pub struct Sleep(When);
+
+impl Sleep {
+    pub(crate) fn when(&self) -> When {
+        self.0
+    }
+}
 
 // SAFETY: the operation is that of `TimerSchedule`, which keeps the promises of `Sender`.
 unsafe impl Sender for Sleep {

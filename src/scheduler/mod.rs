@@ -26,7 +26,7 @@ mod run_loop;
 #[cfg(feature = "std")]
 pub(crate) mod thread_pool;
 #[cfg(feature = "std")]
-mod timer;
+pub(crate) mod timer;
 
 #[cfg(feature = "alloc")]
 pub use crate::memory::OutOfMemoryError;
@@ -52,6 +52,6 @@ pub use run_loop::{RunLoop, RunLoopSchedule, RunLoopScheduler};
 #[cfg(feature = "std")]
 pub use thread_pool::{BuildError, PoolSchedule, PoolScheduler, Reactor, ThreadPool, ThreadPoolBuilder};
 #[cfg(feature = "std")]
-pub(crate) use timer::{GlobalTimer, TimerOperation, When};
+pub(crate) use timer::{Alarm, GlobalTimer, TimerOperation, When};
 #[cfg(feature = "std")]
 pub use timer::{Timer, TimerSchedule, TimerScheduler};

@@ -25,7 +25,7 @@
 use core::ptr::{self, NonNull};
 
 use super::registry::{Locked, Registry, StopEntry, Why};
-use super::{ErasedStopToken, Raw, Relay};
+use super::{ErasedStopToken, Raw, Relay, RelayOwner};
 use crate::Transfer;
 use crate::sender::current;
 use crate::sender::unwind::AbortOnUnwind;
@@ -424,7 +424,10 @@ impl Fork {
     /// Creates a fork of a branch.
     pub(crate) fn new(branch: NonNull<Branch>, owner: &BranchOwner, free: unsafe fn(NonNull<Fork>)) -> Self {
         Fork {
-            relay: Relay::new(Fork::over),
+            relay: Relay::new(&RelayOwner {
+                over: Fork::over,
+                reach_unlisted: None,
+            }),
             first: AtomicPtr::new(ptr::null_mut()),
             branch,
             over: owner.over,

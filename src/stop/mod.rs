@@ -39,7 +39,7 @@ pub use reason::Reason;
 #[cfg(feature = "std")]
 pub(crate) use registry::{Registry, StopEntry, Why};
 #[cfg(feature = "std")]
-pub(crate) use relay::Relay;
+pub(crate) use relay::{Relay, RelayOwner};
 #[cfg(feature = "alloc")]
 pub use shared::{SharedStopToken, StopSource};
 pub use slot::StopSlot;

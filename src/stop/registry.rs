@@ -48,12 +48,13 @@ use crate::sync::{const_unless_loom, spin};
 /// The stop flag and the list of listeners. [`InplaceStopSource`](super::InplaceStopSource) and
 /// [`StopSource`](super::StopSource) contain one.
 pub struct Registry {
-    /// Two bits:
+    /// Three bits:
     ///
     /// | bit | set by | means |
     /// |---|---|---|
     /// | `LOCKED` | a thread that links or unlinks an entry | the list is being changed; held for a few instructions, never while a callback runs |
     /// | `STOPPED` | the one successful `request_stop` | never cleared; no entry is linked after it, the list only shrinks |
+    /// | `UNLISTED` | a listener without an entry, before `STOPPED` | never cleared; the requester tells the owner of the registry, which reaches such listeners by itself |
     ///
     /// The bits above are the reason, see [`Why`]. They are zero before the request and for a plain request, and are
     /// set in one step with `STOPPED`.
@@ -79,7 +80,8 @@ pub(super) struct Locked(usize);
 
 const LOCKED: usize = 0b01;
 const STOPPED: usize = 0b10;
-const WHY: u32 = 2;
+const UNLISTED: usize = 0b100;
+const WHY: u32 = 3;
 
 /// The reason of a stop request: a small number that only the requester interprets. Zero if no reason was given.
 ///
@@ -184,6 +186,24 @@ impl Registry {
                 return locked;
             }
         }
+    }
+
+    /// Notes that there are listeners without an entry. Returns `false` if the stop was requested before.
+    ///
+    /// What the caller did before is seen by the requester of a later stop, which asks
+    /// [`has_unlisted`](Registry::has_unlisted) once it has called the callbacks.
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(super) fn listen_unlisted(&self) -> bool {
+        let locked = self.lock(STOPPED, UNLISTED);
+        locked.map(|locked| self.unlock(locked)).is_some()
+    }
+
+    /// Returns whether there were listeners without an entry when the stop was requested. It was.
+    #[cfg(feature = "std")]
+    #[inline]
+    pub(crate) fn has_unlisted(&self) -> bool {
+        self.state.load(Relaxed) & UNLISTED != 0
     }
 
     /// Sets the flag and calls every callback, each outside the lock. Returns the transfer that the callbacks resumed,

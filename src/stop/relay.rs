@@ -62,8 +62,16 @@ pub(crate) struct Relay {
     /// Whether a stop was passed on. Written with relaxed ordering before the hold of that stop is released, which
     /// publishes it. Read by `over`, after the last hold.
     passed: AtomicBool,
+    owner: &'static RelayOwner,
+}
+
+/// The functions of the owner of a relay.
+pub(crate) struct RelayOwner {
     /// Called after the end, when no stop is being passed on. It may free the relay.
-    over: unsafe fn(NonNull<Relay>) -> Transfer,
+    pub(crate) over: unsafe fn(NonNull<Relay>) -> Transfer,
+    /// Passes a stop from outside on to listeners without an entry. `None` if there are none. After a stop of the relay alone its
+    /// owner does this by itself.
+    pub(crate) reach_unlisted: Option<unsafe fn(NonNull<Relay>) -> Transfer>,
 }
 
 // SAFETY: `outside` is written once and published by `link`. `why` and `job` are accessed by the one thread that passes the stop
@@ -77,7 +85,7 @@ const LINKED: u8 = 1;
 
 impl Relay {
     #[inline]
-    pub(crate) fn new(over: unsafe fn(NonNull<Relay>) -> Transfer) -> Self {
+    pub(crate) fn new(owner: &'static RelayOwner) -> Self {
         Relay {
             outside: UnsafeCell::new(MaybeUninit::uninit()),
             job: Job::new(Relay::pass_on),
@@ -86,7 +94,7 @@ impl Relay {
             why: Cell::new(Why::default()),
             link: AtomicU8::new(UNLINKED),
             passed: AtomicBool::new(false),
-            over,
+            owner,
         }
     }
 
@@ -170,7 +178,7 @@ impl Relay {
         // SAFETY: the relay has not ended before, so it is valid. After the last hold it stays valid until `over`.
         unsafe {
             if Relay::end_now(this) {
-                (this.as_ref().over)(this)
+                (this.as_ref().owner.over)(this)
             } else {
                 Transfer::none()
             }
@@ -225,7 +233,7 @@ impl Relay {
         // SAFETY: the contract of this function. After the last hold the relay stays valid until `over`.
         unsafe {
             if Relay::release(this) {
-                (this.as_ref().over)(this)
+                (this.as_ref().owner.over)(this)
             } else {
                 Transfer::none()
             }
@@ -272,7 +280,14 @@ impl Relay {
         unsafe {
             let this = container_of!(job, Relay, job);
             let relay = this.as_ref();
-            let resumed = relay.registry.pass_stop_on(relay.why.get()).unwrap_or_default();
+            let mut stopped = relay.registry.pass_stop_on(relay.why.get());
+            let has_unlisted = stopped.is_some() && relay.registry.has_unlisted();
+            let mut unlisted = relay.owner.reach_unlisted.filter(|_| has_unlisted);
+            let resumed = Transfer::collect(|| {
+                stopped
+                    .take()
+                    .or_else(|| unlisted.take().map(|reach_unlisted| reach_unlisted(this)))
+            });
             resumed.and(Relay::release_and_end(this))
         }
     }

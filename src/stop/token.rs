@@ -292,6 +292,12 @@ impl ErasedStopToken {
         private::Raw::registry(self).and_then(Registry::stopped_at)
     }
 
+    /// Listens without an entry: the owner of the source reaches the caller by itself. Returns `false` if the stop was requested.
+    #[cfg(feature = "std")]
+    pub(crate) fn listen_unlisted(&self) -> bool {
+        private::Raw::registry(self).is_none_or(Registry::listen_unlisted)
+    }
+
     /// Returns whether both tokens have the same source, or none.
     #[cfg(feature = "std")]
     pub(crate) fn is_same(&self, other: &Self) -> bool {

@@ -11,7 +11,7 @@ use super::strand::{Change, Context, scoped_future};
 use crate::scheduler::TimerSchedule;
 use crate::sender::receiver::receive_as_completion;
 use crate::sender::{current, start};
-use crate::stop::{InplaceStopSource, InplaceStopToken, Relay, Why};
+use crate::stop::{InplaceStopSource, InplaceStopToken, Relay, RelayOwner, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicU8,
     Ordering::{AcqRel, Acquire, Relaxed},
@@ -60,7 +60,10 @@ unsafe impl Sync for DeadlineScope {}
 impl DeadlineScope {
     pub(super) fn new(at: Option<Instant>, schedule: Option<TimerSchedule>) -> Self {
         DeadlineScope {
-            relay: Relay::new(DeadlineScope::relay_over),
+            relay: Relay::new(&RelayOwner {
+                over: DeadlineScope::relay_over,
+                reach_unlisted: None,
+            }),
             scope: NonNull::dangling(),
             at,
             holds: AtomicU8::new(1),

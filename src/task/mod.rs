@@ -72,7 +72,7 @@ mod tree_format;
 #[cfg(feature = "inspect")]
 mod watchdog;
 
-pub use awaiting::{ScheduleFuture, SenderFuture, TaskEnv, TaskToken, ValueFuture};
+pub use awaiting::{NeverFuture, ScheduleFuture, SenderFuture, SleepFuture, TaskEnv, TaskToken, ValueFuture};
 pub use block_on::block_on;
 #[cfg(not(loom))]
 #[doc(hidden)]

@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use bowline::Completion;
@@ -11,6 +11,7 @@ use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
 use bowline::stop::StopSource;
 use bowline::task::{Reason, SenderFuture, SpawnOptions, TaskGroup, discarding_group, group, try_group};
+use loom::thread;
 
 use crate::support::{Ended, Remote, Stoppable, Watched, World, explore, race};
 use crate::task::{Failure, Sendable, awaited, begin, task};
@@ -36,6 +37,15 @@ async fn poll_and_drop<F: Future>(future: F) -> Option<F::Output> {
         })
     })
     .await
+}
+
+/// A value that calls a function when dropped.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 /// A value that sets a flag when dropped.
@@ -264,6 +274,83 @@ fn the_end_of_a_child_races_with_the_stop_of_the_task() {
             Ended::Value(6) => "ended",
             // The child was refused or has stopped, and the task with it.
             Ended::Value(7) | Ended::Stopped => "cancelled",
+            other => panic!("{other:?}"),
+        }
+    });
+}
+
+/// A child begins to wait for nothing but a stop, in its own frame, while the group is cancelled: before its suspension, meanwhile and
+/// after it. Neither the stop nor the child is lost.
+///
+/// `loom` remembers only the last access of an atomic, so it does not find the cancel that comes before the spawn.
+#[test]
+fn the_suspension_of_a_child_races_with_a_cancel() {
+    race(3, &["by the child", "by the group"], |world, root, report| {
+        let (value, threads) = (world.census.value(7), world.threads.clone());
+        let (flags, ended) = Flags::new();
+        let here = thread::current().id();
+        let by = Arc::new(Mutex::new("refused"));
+        let noted = by.clone();
+        let body = group(async move |group: TaskGroup<()>| {
+            let cancelled = group.clone();
+            threads.spawn(move || cancelled.cancel_all());
+            let _: Result<_, _> = group.try_spawn(Sendable(async move {
+                let _flags = flags;
+                let _end = OnDrop(move || {
+                    let is_here = thread::current().id() == here;
+                    *noted.lock().expect("no thread panicked") = if is_here { "by the child" } else { "by the group" };
+                });
+                let Ok(()) = never::<(), Infallible>().await;
+            }));
+            assert!(group.next().await.is_none());
+        });
+        let inside = async move {
+            body.await;
+            Ok(value)
+        };
+        begin(task(inside), root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(7));
+        assert!(ended.load(SeqCst));
+        let by = *by.lock().expect("no thread panicked");
+        by
+    });
+}
+
+/// The stop of the task is passed on to a child that waits in its own frame, while its sibling ends. The thread that looks for such
+/// children goes on from the one that has ended.
+#[test]
+fn the_end_of_a_child_races_with_the_stop_of_its_siblings() {
+    race(2, &["stopped"], |world, root, report| {
+        let (remote, value) = (world.remote(6), world.census.value(7));
+        let body = group(async move |group: TaskGroup<()>| {
+            for _ in 0..2 {
+                _ = group.try_spawn(Sendable(async {
+                    let Ok(()) = never::<(), Infallible>().await;
+                }));
+            }
+            _ = group.try_spawn(Sendable(async move { drop(awaited(remote).await) }));
+            let _value = value;
+            let Ok(()) = never::<(), Infallible>().await;
+        });
+        let source = StopSource::new();
+        let token = source.token();
+        world.threads.spawn(move || {
+            source.request_stop();
+        });
+        let inside = task(async move {
+            body.await;
+            unreachable!("the body is stopped")
+        });
+        submit(
+            inside
+                .write_env(WithScheduler(InlineScheduler))
+                .write_env(WithStopToken(token)),
+            root,
+        );
+        world.end();
+        match report.get() {
+            Ended::Stopped => "stopped",
             other => panic!("{other:?}"),
         }
     });

@@ -1,10 +1,12 @@
 //! Timers: starting against sleeping, firing, stopping, and the drop of the last handle. Time advances only by
 //! [`Timer::advance_to`] in a model, so a lost wake-up is a thread that sleeps forever.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
+use bowline::model::AlarmModel;
 use bowline::prelude::*;
 use bowline::scheduler::{RunLoop, Timer};
 use bowline::stop::StopSource;
@@ -253,6 +255,80 @@ fn the_last_handle_goes_with_a_timer_that_is_stopped() {
         assert_eq!(report.get(), Ended::Stopped);
         assert!(report.here());
         seen.note("stopped");
+        world.end();
+    });
+}
+
+/// A waker that counts its calls.
+#[derive(Default)]
+struct Counts(AtomicUsize);
+
+impl Wake for Counts {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// Covers an alarm that is ended before it fires, while the driver takes it out, and after it has fired. Its memory is freed at once.
+#[test]
+fn the_end_of_an_alarm_races_with_its_time() {
+    explore(3, &["ended", "fired"], |seen| {
+        let world = World::default();
+        let run_loop = RunLoop::new();
+        let timer = Timer::on(&run_loop);
+        let woken = Arc::new(Counts::default());
+        let alarm = AlarmModel::begin(&timer, Duration::ZERO, Waker::from(woken.clone()));
+        world.threads.spawn(move || drop(alarm));
+        run_loop.run_ready();
+        world.threads.join();
+        run_loop.run_ready();
+        assert_eq!(Arc::strong_count(&woken), 1, "a waker is lost");
+        seen.note(match woken.0.load(SeqCst) {
+            0 => "ended",
+            1 => "fired",
+            more => panic!("woken {more} times"),
+        });
+        world.end();
+    });
+}
+
+/// Covers a waker that is replaced before the alarm fires, meanwhile, and afterwards. One of the two is woken, or the owner sees that
+/// the alarm has fired.
+#[test]
+fn a_new_waker_of_an_alarm_races_with_its_time() {
+    explore(3, &["the first", "the second"], |seen| {
+        let world = World::default();
+        let run_loop = RunLoop::new();
+        let timer = Timer::on(&run_loop);
+        let (first, second) = (Arc::new(Counts::default()), Arc::new(Counts::default()));
+        let alarm = AlarmModel::begin(&timer, Duration::ZERO, Waker::from(first.clone()));
+        let other = Waker::from(second.clone());
+        let has_fired = Arc::new(AtomicBool::new(false));
+        // A task would suspend with the alarm: it is dropped when the thread has ended and the time is over.
+        let kept = Arc::new(Mutex::new(None));
+        world.threads.spawn({
+            let (has_fired, kept) = (has_fired.clone(), kept.clone());
+            move || {
+                alarm.set_waker(&other);
+                has_fired.store(alarm.has_fired(), SeqCst);
+                drop(other);
+                *kept.lock().expect("no thread panicked") = Some(alarm);
+            }
+        });
+        run_loop.run_ready();
+        world.threads.join();
+        run_loop.run_ready();
+        seen.note(match (first.0.load(SeqCst), second.0.load(SeqCst)) {
+            (1, 0) => {
+                assert!(has_fired.load(SeqCst), "the owner waits for a waker that is not woken");
+                "the first"
+            }
+            (0, 1) => "the second",
+            other => panic!("{other:?}"),
+        });
+        let alarm = kept.lock().expect("no thread panicked").take();
+        drop(alarm);
+        assert_eq!((Arc::strong_count(&first), Arc::strong_count(&second)), (1, 1));
         world.end();
     });
 }

@@ -839,7 +839,7 @@ fn one_poll_may_begin_and_end_more_awaits_than_the_header_notes_at_a_time() {
             let value = census.value();
             let task = Task::new(async move {
                 let _value = value;
-                let mut all: Vec<_> = (0..MANY).map(|_| never::<(), ()>().into_future()).collect();
+                let mut all: Vec<_> = (0..MANY).map(|_| SenderFuture::new(never())).collect();
                 poll_fn(|cx| {
                     let pending = all
                         .iter_mut()

@@ -1,15 +1,20 @@
 //! `task::sleep`, `task::sleep_until`: waiting for a time.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crate::common::*;
 use bowline::prelude::*;
 use bowline::scheduler::{RunLoop, ThreadPool};
 use bowline::stop::StopSource;
-use bowline::task::{LocalTask, Sleep, Task, sleep, sleep_until};
+use bowline::task::{DeadlineExceeded, LocalTask, Sleep, Task, group, shield, sleep, sleep_until, with_timeout};
 use bowline::{EmptyEnv, Patched};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -261,4 +266,98 @@ fn many_in_a_row_in_a_small_stack() {
         })
     };
     assert_eq!(with_stack(SMALL_STACK, || sync_wait(task()).unwrap()), rounds);
+}
+
+/// Polls a sleep once in a task, so that its timer is in the future itself.
+async fn polled<F: Future<Output = ()>>(mut future: Pin<Box<F>>) -> Pin<Box<F>> {
+    poll_fn(|context| {
+        assert!(future.as_mut().poll(context).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    future
+}
+
+#[test]
+fn a_sleep_that_began_in_a_task_goes_on_wherever_it_is_polled() {
+    let pool = ThreadPool::new(2);
+    let begun = || {
+        let begin = polled(Box::pin(sleep(ms(2)).into_future()));
+        sync_wait(starts_on(pool.scheduler(), Task::new(begin))).unwrap()
+    };
+    // In another task, under a waker of its own in one, and in other executors.
+    let future = begun();
+    sync_wait(starts_on(pool.scheduler(), Task::new(future))).unwrap();
+    let futures: FuturesUnordered<_> = [begun(), begun()].into_iter().collect();
+    sync_wait(starts_on(pool.scheduler(), Task::new(futures.collect::<Vec<_>>()))).unwrap();
+    pollster::block_on(begun());
+    // After its time, and never again.
+    let over = begun();
+    thread::sleep(ms(5));
+    pollster::block_on(over);
+    drop(begun());
+}
+
+#[test]
+fn a_sleep_that_began_in_a_task_is_stopped_with_the_task_and_scope_that_polls_it() {
+    let pool = ThreadPool::new(2);
+    let endless = || {
+        let begin = polled(Box::pin(sleep(HOUR).into_future()));
+        sync_wait(starts_on(pool.scheduler(), Task::new(begin))).unwrap()
+    };
+    let (deadline, task) = (endless(), endless());
+    let timed = Task::new(with_timeout(ms(1), async move { deadline.await }));
+    assert_eq!(sync_wait(starts_on(pool.scheduler(), timed)).unwrap(), Err(DeadlineExceeded));
+    let cancelled = Task::new(group(async move |group| {
+        group.spawn(task);
+        group.cancel_all();
+    }));
+    sync_wait(starts_on(pool.scheduler(), cancelled)).unwrap();
+    // A shield protects it.
+    static DONE: AtomicBool = AtomicBool::new(false);
+    let source = StopSource::new();
+    let stop = source.clone();
+    let shielded = Task::new(async move {
+        let short = polled(Box::pin(sleep(ms(3)).into_future())).await;
+        shield(async move {
+            stop.request_stop();
+            short.await;
+            DONE.store(true, SeqCst);
+        })
+        .await;
+    });
+    let outcome = sync_wait(starts_on(pool.scheduler(), shielded).write_env(WithStopToken(source.token())));
+    assert!(DONE.load(SeqCst), "{outcome:?}");
+}
+
+#[test]
+fn a_sleep_that_is_forgotten_wakes_a_task_that_has_ended() {
+    let pool = ThreadPool::new(2);
+    for _ in 0..20 {
+        let task = Task::new(async { forget(polled(Box::pin(sleep(ms(1)).into_future())).await) });
+        sync_wait(starts_on(pool.scheduler(), task)).unwrap();
+    }
+    thread::sleep(ms(3));
+    sync_wait(starts_on(pool.scheduler(), Task::new(async { sleep(ms(1)).await }))).unwrap();
+}
+
+/// Sleeps that end by a drop, by another waker or by a move to another thread at the time at which they fire.
+#[test]
+fn the_end_of_a_sleep_races_with_its_time() {
+    let pool = ThreadPool::new(2);
+    let mut random = XorShift::new(7);
+    for _ in 0..300 {
+        let (time, pause, how) = (random.below(100), random.below(200), random.below(3));
+        let begin = polled(Box::pin(sleep(Duration::from_micros(time)).into_future()));
+        let future = sync_wait(starts_on(pool.scheduler(), Task::new(begin))).unwrap();
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_micros(pause) {
+            std::hint::spin_loop();
+        }
+        match how {
+            0 => drop(future),
+            1 => pollster::block_on(future),
+            _ => sync_wait(starts_on(pool.scheduler(), Task::new(future))).unwrap(),
+        }
+    }
 }

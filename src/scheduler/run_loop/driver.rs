@@ -6,7 +6,7 @@ use core::ptr::{self, NonNull};
 use super::RunLoop;
 use crate::scheduler::hosted::while_blocked;
 use crate::scheduler::thread_pool::Worker;
-use crate::scheduler::timer::PendingTimers;
+use crate::scheduler::timer::{PendingTimers, Taken};
 use crate::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 use crate::sync::park;
 use crate::{Job, Transfer};
@@ -82,7 +82,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Runs the oldest job and the work that it resumes. Returns `false` if there is none.
+    /// Runs the oldest job and the work that it resumes, or wakes the wakers of due alarms. Returns `false` if there is neither.
     fn try_run_one(&self) -> bool {
         if self.own.ready.get().is_null() {
             // The driver is awake, so the value is null or a list.
@@ -100,9 +100,13 @@ impl<'a> Driver<'a> {
                 ready = ptr::from_ref(job).cast_mut();
             }
             // Due timers are taken with every refill. So neither a full queue nor dense timers starve the other.
-            if let Some(due) = self.served().and_then(PendingTimers::take_due) {
-                due.append(ready);
-                ready = due.head;
+            match self.served().map(PendingTimers::take_due) {
+                Some(Taken::Jobs(due)) => {
+                    due.append(ready);
+                    ready = due.head;
+                }
+                Some(Taken::Woken) if ready.is_null() => return true,
+                _ => {}
             }
             self.own.ready.set(ready);
         }

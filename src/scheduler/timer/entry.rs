@@ -2,7 +2,12 @@ use core::cell::Cell;
 use core::marker::PhantomPinned;
 use core::ptr::{self, NonNull};
 
+use super::schedule::When;
 use crate::memory::Linked;
+use crate::sync::atomic::{
+    AtomicBool,
+    Ordering::{Acquire, Release},
+};
 use crate::{Job, Transfer};
 
 /// The part of a timer operation that is linked into the wheel.
@@ -19,6 +24,11 @@ pub(super) struct TimerEntry {
     state: Cell<TimerState>,
     /// The level of the wheel that the entry is on.
     level: Cell<u8>,
+    /// Whether the entry is that of a [`Alarm`](super::Alarm).
+    is_alarm: bool,
+    /// Whether an alarm has fired. Set by the driver with release, under the lock, when it does not use the entry any longer. Pairs
+    /// with the acquire loads of the owner of the alarm.
+    has_fired: AtomicBool,
     _pinned: PhantomPinned,
 }
 
@@ -29,6 +39,11 @@ pub(super) struct TimerEntry {
 /// IDLE ──insert──▶ LINKED ──take_due──▶ DUE *    a job in the loop's queue, which completes the operation
 ///   │                └──────stop──────▶ GONE *   the stop callback completes it
 ///   └──────stop─────▶ GONE *                     the start, which finds it so, completes it
+///
+/// of an alarm:
+///
+/// IDLE ──insert──▶ LINKED ──take_due──▶ DUE      fired: the driver wakes the waker
+///                    └──────end───────▶ GONE     the owner drops the waker
 /// ```
 ///
 /// A stop that finds an entry `DUE` leaves the completion to its job, which sees the stop.
@@ -49,8 +64,34 @@ impl TimerEntry {
             deadline: Cell::new(deadline),
             state: Cell::new(TimerState::Idle),
             level: Cell::new(0),
+            is_alarm: false,
+            has_fired: AtomicBool::new(false),
             _pinned: PhantomPinned,
         }
+    }
+
+    /// Creates an idle entry of a [`Alarm`](super::Alarm). Its deadline is a [`When`] until the begin. Its job is never queued.
+    pub(super) fn of_alarm(when: When) -> Self {
+        TimerEntry {
+            is_alarm: true,
+            ..TimerEntry::new(when.as_number(), |_| Transfer::none())
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_alarm(&self) -> bool {
+        self.is_alarm
+    }
+
+    #[inline]
+    pub(super) fn has_fired(&self) -> bool {
+        self.has_fired.load(Acquire)
+    }
+
+    /// Notes that the alarm has fired. It may be freed at once.
+    #[inline]
+    pub(super) fn set_fired(&self) {
+        self.has_fired.store(true, Release);
     }
 
     #[inline]

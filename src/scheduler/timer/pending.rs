@@ -8,7 +8,7 @@
 //! | field | accessed by |
 //! |---|---|
 //! | the wheel, the sleeper, and the cells of an entry that was handed over | the thread that holds the lock |
-//! | an entry in state `Due` | the driver, which completes its operation |
+//! | an entry in state `Due` | the driver, which completes its operation; or the owner, if it is that of an alarm |
 //! | an entry in state `Gone` | the thread that set the state, or `start` if it was `Idle` before |
 //!
 //! The states of an entry are at [`TimerState`].
@@ -29,19 +29,21 @@
 use core::ops::Deref;
 use core::ops::DerefMut;
 use core::ptr::{self, NonNull};
+use core::task::Waker;
 use core::time::Duration;
 use std::boxed::Box;
 use std::time::Instant;
 
+use super::alarm::Alarm;
 use super::entry::{TimerEntry, TimerState};
 use super::wheel::Wheel;
-use crate::Job;
 use crate::memory::prefetch;
 #[cfg(loom)]
 use crate::sync::atomic::{AtomicU64, Ordering::SeqCst};
 #[cfg(sanitized)]
 use crate::sync::atomic::{AtomicUsize, Ordering};
 use crate::sync::{Mutex, lock, park, park_timeout, thread};
+use crate::{Job, Panic};
 
 /// The deadline that is always in the past.
 pub(super) const NOW: u64 = 0;
@@ -85,10 +87,50 @@ struct Sleeper {
     until: u64,
 }
 
+/// What was due.
+pub(crate) enum Taken {
+    Nothing,
+    /// Only alarms, whose wakers were woken.
+    Woken,
+    Jobs(Due),
+}
+
 /// A list of due jobs, in order.
 pub(crate) struct Due {
     pub(crate) head: *mut Job,
     tail: NonNull<Job>,
+}
+
+/// The wakers of due alarms, which are woken without the lock.
+#[derive(Default)]
+struct Woken {
+    wakers: [Option<Waker>; Woken::MOST],
+    number: usize,
+}
+
+impl Woken {
+    /// How many alarms are taken out under one lock.
+    const MOST: usize = 32;
+
+    fn is_full(&self) -> bool {
+        self.number == Woken::MOST
+    }
+
+    fn push(&mut self, waker: Waker) {
+        // The task that is about to be queued.
+        prefetch::<1>(waker.data());
+        self.wakers[self.number] = Some(waker);
+        self.number += 1;
+    }
+
+    /// Wakes all, in order. Returns whether there were any.
+    fn wake(self) -> bool {
+        for waker in self.wakers.into_iter().take(self.number).flatten() {
+            // A panic of a waker went through the panic hook, and no caller can receive it.
+            _ = Panic::catch(|| waker.wake()).map_err(Panic::discard);
+        }
+        self.number != 0
+    }
 }
 
 impl Due {
@@ -118,6 +160,12 @@ impl PendingTimers {
         #[cfg(sanitized)]
         let inner = Seen::new(inner, &self.seen);
         inner
+    }
+
+    /// Calls `body`, which is short, with the lock held.
+    pub(super) fn with_lock<T>(&self, body: impl FnOnce() -> T) -> T {
+        let _inner = self.lock();
+        body()
     }
 
     pub(super) fn clock(&self) -> &Clock {
@@ -184,19 +232,24 @@ impl PendingTimers {
         }
     }
 
-    /// Takes out due timers, up to [`BATCH`], in order. Returns `None` only if none are due.
-    pub(crate) fn take_due(&self) -> Option<Due> {
+    /// Takes out due timers, up to [`BATCH`], in order, and wakes the wakers of the alarms among them.
+    pub(crate) fn take_due(&self) -> Taken {
         loop {
             let mut effort = BATCH;
+            let mut woken = Woken::default();
             let now = self.clock.now();
             let mut inner = self.lock();
-            let due = inner.take(now, &mut effort);
-            if due.is_some() {
-                return due;
-            }
-            if effort > 0 {
+            let due = inner.take(now, &mut effort, &mut woken);
+            let is_idle = due.is_none() && woken.number == 0 && effort > 0;
+            if is_idle {
                 inner.wheel.prepare(&mut effort);
-                return None;
+            }
+            drop(inner);
+            match (due, woken.wake()) {
+                (Some(due), _) => return Taken::Jobs(due),
+                (None, true) => return Taken::Woken,
+                (None, false) if is_idle => return Taken::Nothing,
+                (None, false) => {}
             }
         }
     }
@@ -205,17 +258,20 @@ impl PendingTimers {
     /// parks until the next deadline or an unpark. Inserting an earlier deadline unparks the thread.
     pub(crate) fn take_due_or_park(&self) -> Option<Due> {
         let mut effort = BATCH;
+        let mut woken = Woken::default();
         let now = self.clock.now();
         let mut inner = self.lock();
         let due = if now < inner.paced {
             inner.sleeper = None;
             None
         } else {
-            inner.take(now, &mut effort)
+            inner.take(now, &mut effort, &mut woken)
         };
         inner.wheel.prepare(&mut effort);
-        if due.is_some() {
+        if due.is_some() || woken.number != 0 {
             inner.paced = now.saturating_add(PACE);
+            drop(inner);
+            woken.wake();
             return due;
         }
         if effort == 0 {
@@ -240,15 +296,24 @@ impl PendingTimers {
 }
 
 impl TimerQueue {
-    /// Takes out due timers, with an effort of one for each timer that is taken out or moved in the wheel.
-    fn take(&mut self, now: u64, effort: &mut usize) -> Option<Due> {
+    /// Takes out due timers, with an effort of one for each timer that is taken out or moved in the wheel. The caller wakes the wakers
+    /// once it has released the lock.
+    fn take(&mut self, now: u64, effort: &mut usize, woken: &mut Woken) -> Option<Due> {
         // The calling driver is awake.
         self.sleeper = None;
         let mut due: Option<Due> = None;
-        while let Some(entry) = self.wheel.pop(now, effort) {
+        while !woken.is_full()
+            && let Some(entry) = self.wheel.pop(now, effort)
+        {
             // SAFETY: an entry in the wheel is valid, and the lock protects its cells.
             let this = unsafe { entry.as_ref() };
             this.set_state(TimerState::Due);
+            if this.is_alarm() {
+                // SAFETY: the entry was taken out under the lock, and is not used after the mark.
+                woken.push(unsafe { Alarm::take_waker(entry) });
+                this.set_fired();
+                continue;
+            }
             this.job().set_next(ptr::null_mut());
             // The rest of the operation, for the completion.
             prefetch::<4>(entry.as_ptr());

@@ -120,9 +120,21 @@ impl When {
         }
     }
 
+    /// Returns the number that an entry has instead of a deadline until it begins.
+    #[inline]
+    pub(super) fn as_number(self) -> u64 {
+        self.0
+    }
+
+    /// Returns the time of an entry that has not begun.
+    #[inline]
+    pub(super) fn of_entry(entry: &TimerEntry) -> Self {
+        When(entry.deadline())
+    }
+
     /// Returns the deadline of a timer that is started now.
     #[inline]
-    fn deadline(self, clock: &Clock) -> u64 {
+    pub(super) fn deadline(self, clock: &Clock) -> u64 {
         match self.0 {
             ..DELAY | NEVER => self.0,
             delay => clock.now().saturating_add(delay - DELAY),
@@ -180,7 +192,7 @@ impl<R: Receiver<(), Infallible>, H: TimerHandle> TimerOperation<R, H> {
     #[inline]
     pub(crate) fn new(timer: H, when: When, receiver: R) -> Self {
         TimerOperation {
-            entry: TimerEntry::new(when.0, Self::due),
+            entry: TimerEntry::new(when.as_number(), Self::due),
             timer,
             slot: StopSlot::new(Self::stop_requested),
             receiver: Some(receiver),
@@ -233,7 +245,7 @@ impl<R: Receiver<(), Infallible>, H: TimerHandle> Operation for TimerOperation<R
         let operation = unsafe { self.get_unchecked_mut() };
         // A handle of its own: the operation and its handle may be freed while `insert` releases the lock.
         let timer = operation.timer.clone();
-        let when = When(operation.entry.deadline());
+        let when = When::of_entry(&operation.entry);
         operation
             .entry
             .set_deadline(when.deadline(timer.timer().pending().clock()));

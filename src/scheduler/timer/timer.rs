@@ -161,7 +161,7 @@ impl Timer {
     }
 
     #[inline]
-    pub(super) fn pending(&self) -> &PendingTimers {
+    pub(crate) fn pending(&self) -> &PendingTimers {
         &self.home.pending
     }
 }

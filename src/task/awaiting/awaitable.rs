@@ -81,7 +81,6 @@ macro_rules! awaitable {
 
 use crate::adaptors::*;
 use crate::factories::continuation::ContinuationSender;
-use crate::factories::sleep::Sleep;
 use crate::factories::spawn_blocking::SpawnBlocking;
 use crate::factories::yield_now::YieldNow;
 use crate::factories::*;
@@ -132,7 +131,6 @@ awaitable!(
     [F] JustFrom<F>,
     [T, E] JustError<T, E>,
     [T, E] JustStopped<T, E>,
-    [T, E] Never<T, E>,
     [Q] ReadEnv<Q>,
     [F] FromFuture<F>,
     [S] Timeout<S>,
@@ -150,7 +148,6 @@ awaitable!(
     [] TimerSchedule,
     [S, A] OrElseSchedule<S, A>,
     [] YieldNow,
-    [] Sleep,
     [F] SpawnBlocking<F>,
     [K: Kind] Join<K>,
 );

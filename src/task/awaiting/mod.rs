@@ -6,6 +6,7 @@
 //!
 //! - [`SenderFuture`] is the future behind `.await`. Its first poll decides which of three ways it takes.
 //! - A sender that completes inside `start` runs on the stack: `inline`.
+//! - A sleep of a task, and an await of nothing, need no operation: `in_place`. Neither does a hop: `schedule`.
 //! - In a task, the operation lives in an [`AwaitBlock`] of the frame's memory, with an [`AwaitState`].
 //! - Elsewhere, and with wakers of other crates, it lives in a block on the heap: [`foreign`].
 //! - [`TaskEnv`] is the environment that the sender sees, and [`TaskToken`] the stop token in it.
@@ -37,6 +38,7 @@ mod await_state;
 pub(super) mod awaitable;
 pub(super) mod environment;
 pub(super) mod foreign;
+mod in_place;
 mod inline;
 mod receiver;
 mod schedule;
@@ -48,5 +50,6 @@ use self::await_state::AwaitState;
 pub use self::await_state::TaskToken;
 pub use self::environment::TaskEnv;
 pub(super) use self::foreign::{Foreign, LocalHome};
+pub use self::in_place::{NeverFuture, SleepFuture};
 use self::inline::run_inline;
 pub use self::schedule::ScheduleFuture;

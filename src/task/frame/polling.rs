@@ -206,15 +206,27 @@ impl<'p> Polling<'p> {
         self.header().flags.has(Flag::Handled)
     }
 
+    /// Returns whether no scope of the frame and no handler is around the call, so that a stop here is one of the whole frame.
+    #[inline]
+    pub(in crate::task) fn is_plain(self) -> bool {
+        !self.is_handled() && self.placement().scope_in(self.frame).is_none()
+    }
+
     /// Returns whether a stop of the task wakes the frame.
     #[inline]
     pub(in crate::task) fn listens(self) -> bool {
         self.header().flags.has(Flag::Listens)
     }
 
-    /// Returns whether this is the first call for the frame.
-    pub(in crate::task) fn begins_to_listen(self) -> bool {
-        !self.header().flags.replace(Flag::Listens, true)
+    /// Notes that a stop of the task wakes the frame.
+    pub(in crate::task) fn set_listens(self) {
+        self.header().flags.set(Flag::Listens, true);
+    }
+
+    /// Does [`Header::listen_unlisted`] for the frame.
+    pub(in crate::task) fn listen_unlisted(self) -> bool {
+        // SAFETY: this thread polls the frame.
+        unsafe { Header::listen_unlisted(self.frame) }
     }
 
     /// Returns whether something that this poll has not polled forbids to stop the frame: a shield, a handler, or an await that

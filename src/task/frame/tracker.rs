@@ -10,7 +10,7 @@ use core::ptr::{self, NonNull};
 
 use super::moved::MovedWakers;
 use super::{Activity, Header, Site};
-use crate::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use crate::sync::{SpinGuard, SpinLock};
 use crate::{Priority, Transfer};
 
@@ -46,6 +46,12 @@ pub(in crate::task) struct Tracker {
     pub(in crate::task) spawned: Cell<bool>,
     /// A byte of the owner of the strand.
     pub(in crate::task) beside: Cell<u8>,
+    /// Whether the owner of the strand wakes the first frame when that is stopped, if the frame asks for it. Written before the strand
+    /// is shared.
+    is_reached: Cell<bool>,
+    /// Whether the first frame has asked for that. Set with relaxed ordering by the polling thread, which then takes the lock of the stop
+    /// source. The owner reads it after a stop of that source, which orders the two.
+    listens: AtomicBool,
     /// What the strand does.
     pub(in crate::task) activity: Activity,
 }
@@ -101,6 +107,8 @@ impl Tracker {
             raised: AtomicU8::new(0),
             spawned: Cell::new(false),
             beside: Cell::new(0),
+            is_reached: Cell::new(false),
+            listens: AtomicBool::new(false),
             activity: Activity::new(begun_at),
         }
     }
@@ -111,6 +119,12 @@ impl Tracker {
         self.is_tracked.set(true);
     }
 
+    /// Notes that the owner of the strand reaches it when its token stops. No frame of it has begun.
+    #[inline]
+    pub(in crate::task) fn set_reached(&self) {
+        self.is_reached.set(true);
+    }
+
     /// Sets the tracker that is raised for a strand that is not tracked, or null.
     ///
     /// # Safety
@@ -119,6 +133,21 @@ impl Tracker {
     #[inline]
     pub(in crate::task) unsafe fn set_target(&self, target: *const Tracker) {
         self.word.set(target.cast_mut().cast());
+    }
+
+    /// Asks the owner to wake the first frame after a stop. Returns `false` if the owner does not.
+    #[inline]
+    pub(super) fn begin_to_listen(&self) -> bool {
+        if self.is_reached.get() {
+            self.listens.store(true, Relaxed);
+        }
+        self.is_reached.get()
+    }
+
+    /// Returns whether the first frame is to be woken after a stop.
+    #[inline]
+    pub(super) fn has_listener(&self) -> bool {
+        self.listens.load(Relaxed)
     }
 
     #[inline]

@@ -6,7 +6,7 @@
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-use super::{Header, Tracker};
+use super::{Header, Tracker, header_of};
 
 /// The tail of a frame that has no strand of its own: the tracker of the strand it runs in. Null before the start; valid until the
 /// frame is done. Written before the frame is shared.
@@ -109,6 +109,31 @@ impl Header {
             let tail = this.as_ref().vtable.tracker.tail(this).cast::<Borrowed>();
             tail.as_ref().0.set(Header::tracker(of).as_ptr());
         }
+    }
+
+    /// Asks the owner of the strand to wake this frame when the token of the strand stops. Returns `false` if the owner does not. If it
+    /// does, the caller listens to that token [without an entry](crate::stop::ErasedStopToken::listen_unlisted).
+    ///
+    /// # Safety
+    ///
+    /// The caller polls the frame.
+    #[inline]
+    pub(in crate::task) unsafe fn listen_unlisted(this: NonNull<Header>) -> bool {
+        // SAFETY: the caller's promise: a frame that is polled has started.
+        let tracker = unsafe { Header::tracker(this).as_ref() };
+        let is_first = header_of(this).vtable.tracker.is_own();
+        is_first && tracker.begin_to_listen()
+    }
+
+    /// Returns whether the frame has [asked](Header::listen_unlisted) to be woken by a stop.
+    ///
+    /// # Safety
+    ///
+    /// The frame is alive and was started.
+    #[inline]
+    pub(in crate::task) unsafe fn listens_unlisted(this: NonNull<Header>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { Header::tracker(this).as_ref() }.has_listener()
     }
 
     /// Returns whether a frame was started. The frame of a spawned child counts as started: one that was not is freed by

@@ -76,6 +76,27 @@ impl Header {
         unsafe { Header::woken(this, this.as_ref().state.wake(held), here) }
     }
 
+    /// Wakes the frame, but leaves the queueing to the caller. Returns whether there is any: then the frame is busy and in no queue.
+    ///
+    /// # Safety
+    ///
+    /// Something keeps the frame alive. If this returns `true`, the caller passes the frame to [`queue_woken`](Header::queue_woken).
+    #[inline]
+    pub(in crate::task) unsafe fn wake_for_caller(this: NonNull<Header>) -> bool {
+        // SAFETY: the caller's promise.
+        unsafe { this.as_ref() }.state.wake(Holding::Nothing) == Wake::Enqueue
+    }
+
+    /// Queues a frame after [`wake_for_caller`](Header::wake_for_caller). It may run, and be freed, before this returns.
+    ///
+    /// # Safety
+    ///
+    /// That has returned `true`, and this is the one call for it.
+    pub(in crate::task) unsafe fn queue_woken(this: NonNull<Header>) -> Transfer {
+        // SAFETY: the caller had this outcome.
+        unsafe { Header::woken(this, Wake::Enqueue, Placement::is_here) }
+    }
+
     /// Does what follows from a wake.
     ///
     /// # Safety

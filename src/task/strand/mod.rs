@@ -54,7 +54,7 @@ use self::locals::Binding;
 pub(super) use self::locals::Locals;
 pub(super) use self::raising::{BATCH, Batch, Counted, Link, Raising, ToRaise, current_level};
 pub(super) use self::scoped_future::{Change, ScopedFuture};
-pub(super) use self::stop_handler::{StopHandler, stops_here};
+pub(super) use self::stop_handler::{StopHandler, hears_stop, stops_here};
 #[cfg(feature = "inspect")]
 pub(super) use self::task_ref::Roots;
 pub(super) use self::task_ref::Snapshot;

@@ -31,16 +31,41 @@ pub(in crate::task) fn stops_here(polling: Polling<'_>) -> bool {
 
 #[inline(never)]
 fn listens(polling: Polling<'_>) -> bool {
-    let token = polling.context().token;
-    if !token.stop_requested() && polling.begins_to_listen() {
-        StopHandler::install(|| {}, polling, true);
-    }
-    let stops = token.stop_requested() && !is_handled(polling) && !polling.is_held();
+    let stops = !hears_stop(polling) && !is_handled(polling) && !polling.is_held();
     if stops {
         // Destructors ask for it: what they block on is not part of the task.
         polling.stop_here();
     }
     stops
+}
+
+/// Makes a stop wake the polled frame. Returns `false` if it was requested. Called when no scope of the frame is around the call.
+///
+/// The first frame of a group's child listens without an entry: the group wakes it. Any other one has a handler in its memory, from the
+/// first call on.
+#[inline]
+pub(in crate::task) fn hears_stop(polling: Polling<'_>) -> bool {
+    let token = &polling.context().token;
+    if polling.listens() || !token.stop_possible() {
+        return !token.stop_requested();
+    }
+    begin_to_listen(polling)
+}
+
+#[inline(never)]
+fn begin_to_listen(polling: Polling<'_>) -> bool {
+    let token = polling.context().token;
+    if token.stop_requested() {
+        return false;
+    }
+    polling.set_listens();
+    // SAFETY: the context of the strand is valid while a frame of it is polled.
+    let is_of_strand = unsafe { (*polling.unit().context()).token }.is_same(&token);
+    if is_of_strand && polling.listen_unlisted() {
+        return token.listen_unlisted();
+    }
+    StopHandler::install(|| {}, polling, true);
+    !token.stop_requested()
 }
 
 /// Returns whether a handler answers the stop of the polled frame: one around the await of the frame, or around a scope of it.

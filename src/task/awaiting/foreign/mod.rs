@@ -25,7 +25,7 @@ use self::scheduler::ForeignScheduler;
 use crate::memory::Count;
 use crate::sender::env::Look;
 use crate::sender::start;
-use crate::stop::Relay;
+use crate::stop::{Relay, RelayOwner};
 use crate::sync::{Mutex, lock, thread_id};
 use crate::task::awaiting::receiver::{Await, AwaitReceiver, AwaitResult};
 use crate::task::awaiting::sent_elsewhere;
@@ -106,7 +106,10 @@ impl<T: Send, E: Send> Foreign<T, E> {
                         driver: thread_id(),
                         ..ForeignQueue::default()
                     }),
-                    relay: Relay::new(ForeignCore::relay_over),
+                    relay: Relay::new(&RelayOwner {
+                        over: ForeignCore::relay_over,
+                        reach_unlisted: None,
+                    }),
                     around,
                     tether: None,
                     has_tether: Cell::new(false),

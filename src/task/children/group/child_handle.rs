@@ -19,7 +19,7 @@ use core::ptr::NonNull;
 use super::core::{GroupCore, GroupRef};
 use crate::Transfer;
 use crate::sender::stage::container_of;
-use crate::stop::{ErasedStopToken, Reason, Relay};
+use crate::stop::{ErasedStopToken, Reason, Relay, RelayOwner};
 use crate::sync::atomic::{
     AtomicBool,
     Ordering::{Acquire, Release},
@@ -195,7 +195,7 @@ impl SpawnHandle for ChildHandle {}
 
 /// Sealed: the kinds of handles are fixed.
 mod private {
-    use super::{Arc, AtomicBool, Cell, ChildHandle, ChildStop, Mutex, OwnStop, Relay};
+    use super::{Arc, AtomicBool, Cell, ChildHandle, ChildStop, Mutex, OwnStop, Relay, RelayOwner};
 
     pub trait SealedHandle: Sized {
         /// Creates the handle of a child, and the stop source that the child has for it.
@@ -211,7 +211,10 @@ mod private {
     impl SealedHandle for ChildHandle {
         fn begin() -> (Option<OwnStop>, Self) {
             let stop = Arc::new(ChildStop {
-                relay: Relay::new(ChildStop::over),
+                relay: Relay::new(&RelayOwner {
+                    over: ChildStop::over,
+                    reach_unlisted: None,
+                }),
                 group: Mutex::new(None),
                 has_ended: AtomicBool::new(false),
             });

@@ -1,6 +1,7 @@
 //! The shared part of a group, behind its handles: its children and their waiters.
 
 use core::cell::Cell;
+use core::mem;
 use core::ptr::{self, NonNull};
 use core::task::Waker;
 
@@ -12,7 +13,8 @@ use super::state::{GroupState, Settled};
 use crate::memory::{self, Cached, Count, OutOfMemoryError, Shared};
 use crate::scheduler::thread_pool::{Biased, BiasedGuard, without_interrupts};
 use crate::sender::stage::container_of;
-use crate::stop::{ErasedStopToken, Relay, StopToken, Why};
+use crate::sender::unwind::AbortOnUnwind;
+use crate::stop::{ErasedStopToken, Relay, RelayOwner, StopToken, Why};
 use crate::sync::atomic::{
     AtomicBool, AtomicU8,
     Ordering::{Acquire, Relaxed},
@@ -153,7 +155,10 @@ impl GroupCore {
         GroupCore {
             count: Count::one(),
             single: None,
-            relay: Relay::new(GroupCore::relay_over),
+            relay: Relay::new(&RelayOwner {
+                over: GroupCore::relay_over,
+                reach_unlisted: Some(GroupCore::reach_unlisted),
+            }),
             link: Link::new(hold),
             counted: Counted::new(running),
             outer: context.token,
@@ -274,7 +279,70 @@ impl GroupCore {
 
     /// Stops the children, and refuses others.
     pub(super) fn cancel(&self, why: Why) -> Transfer {
-        self.relay.request_stop(why).unwrap_or_default()
+        let mut stopped = self.relay.request_stop(why);
+        let mut unlisted = stopped.is_some() && self.relay.registry().has_unlisted();
+        Transfer::collect(|| {
+            let next = stopped.take();
+            next.or_else(|| mem::take(&mut unlisted).then(|| self.stop_unlisted()))
+        })
+    }
+
+    /// Passes the stop of the task on to the children that listen without an entry.
+    ///
+    /// # Safety
+    ///
+    /// `relay` is that of a group, and has not ended.
+    unsafe fn reach_unlisted(relay: NonNull<Relay>) -> Transfer {
+        // SAFETY: the caller's promise. The thread that passes the stop on keeps the group alive.
+        unsafe { container_of!(relay, GroupCore, relay).as_ref() }.stop_unlisted()
+    }
+
+    /// Wakes the children that [listen without an entry](Header::listens_unlisted), after a stop of the group.
+    ///
+    /// A child sets its mark before it asks the source whether the stop was requested. So this finds the mark, or the child finds the
+    /// request. Children that were spawned since do the latter.
+    fn stop_unlisted(&self) -> Transfer {
+        // Each frame that was made busy is to be queued.
+        let guard = AbortOnUnwind::new();
+        let mut lock = self.lock_state();
+        lock.to_stop = lock.children.first().map_or(ptr::null_mut(), NonNull::as_ptr);
+        drop(lock);
+        let mut woken = [None; BATCH];
+        let mut left = 0;
+        let resumed = Transfer::collect(|| {
+            if left == 0 {
+                left = self.wake_unlisted(&mut woken);
+            }
+            left = left.checked_sub(1)?;
+            // SAFETY: `wake_unlisted` made the frame busy for this call.
+            woken[left].take().map(|frame| unsafe { Header::queue_woken(frame) })
+        });
+        guard.defuse();
+        resumed
+    }
+
+    /// Makes the next children busy that listen without an entry, and returns their number. Zero if there are none. The caller queues
+    /// them.
+    fn wake_unlisted(&self, woken: &mut [Option<NonNull<Header>>; BATCH]) -> usize {
+        let mut number = 0;
+        while number == 0 {
+            let mut lock = self.lock_state();
+            for _ in 0..BATCH {
+                let Some(child) = NonNull::new(lock.to_stop) else {
+                    return number;
+                };
+                lock.stop_next();
+                // SAFETY: the child is listed, and so alive under the lock.
+                unsafe {
+                    let child = child.cast::<Header>();
+                    if Header::listens_unlisted(child) && Header::wake_for_caller(child) {
+                        woken[number] = Some(child);
+                        number += 1;
+                    }
+                }
+            }
+        }
+        number
     }
 
     pub(super) fn is_cancelled(&self) -> bool {

@@ -178,6 +178,9 @@ impl GroupCore {
             let unit = NonNull::new_unchecked(&raw mut (*member.as_ptr()).unit);
             unit.as_ref().track();
             unit.as_ref().set_context(context);
+            if context.as_ref().token.is_same(&this.as_ref().context.token) {
+                unit.as_ref().set_reached();
+            }
             let successor = FrameSuccessor::owner(this.cast());
             mem::forget(Header::begin(frame, context, unit, successor));
             Tracker::queue_first(frame);

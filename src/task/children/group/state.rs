@@ -11,7 +11,7 @@ use std::vec::Vec;
 use super::child::{ChildFrame, EndedChild, EndedChildren};
 use super::results::Failure;
 use super::wait::{Given, GroupWaiter, WaitFor};
-use crate::memory::{Linked, List};
+use crate::memory::{Linked, List, prefetch};
 use crate::task::frame::Header;
 use crate::{Panic, Priority, Transfer};
 
@@ -32,6 +32,8 @@ pub(super) struct GroupState {
     pub(super) abandoned: bool,
     pub(super) children: List<ChildFrame>,
     ended: EndedChildren,
+    /// The next child that the thread which stops the group looks at; null if none is. A child that ends advances it.
+    pub(super) to_stop: *mut ChildFrame,
     /// The level that the children were raised to; it also applies to later ones.
     pub(super) floor: Option<Priority>,
     /// The next child to be raised to `floor`, by a thread that raises the children; null if none is. A child that ends advances it.
@@ -119,6 +121,7 @@ impl GroupState {
             abandoned: false,
             children: List::new(),
             ended: EndedChildren::default(),
+            to_stop: ptr::null_mut(),
             floor: None,
             to_raise: ptr::null_mut(),
             links_left: false,
@@ -138,6 +141,9 @@ impl GroupState {
         let child = frame.cast::<ChildFrame>();
         if self.to_raise == child.as_ptr() {
             self.raise_next();
+        }
+        if self.to_stop == child.as_ptr() {
+            self.stop_next();
         }
         // SAFETY: the caller's promise, so the child is alive. The group owns it.
         unsafe {
@@ -172,6 +178,13 @@ impl GroupState {
         // SAFETY: the child is listed, and so alive.
         self.to_raise = unsafe { self.to_raise.as_ref() }.map_or(ptr::null_mut(), Linked::next);
         self.links_left = false;
+    }
+
+    /// Advances to the next child to be stopped.
+    pub(super) fn stop_next(&mut self) {
+        // SAFETY: the child is listed, and so alive.
+        self.to_stop = unsafe { self.to_stop.as_ref() }.map_or(ptr::null_mut(), Linked::next);
+        prefetch::<4>(self.to_stop);
     }
 
     /// Returns whether a wait for the next child is over.
