@@ -306,8 +306,11 @@ fn a_sleep_that_began_in_a_task_is_stopped_with_the_task_and_scope_that_polls_it
         sync_wait(starts_on(pool.scheduler(), Task::new(begin))).unwrap()
     };
     let (deadline, task) = (endless(), endless());
-    let timed = Task::new(with_timeout(ms(1), async move { deadline.await }));
-    assert_eq!(sync_wait(starts_on(pool.scheduler(), timed)).unwrap(), Err(DeadlineExceeded));
+    let timed = Task::new(with_timeout(ms(1), deadline));
+    assert_eq!(
+        sync_wait(starts_on(pool.scheduler(), timed)).unwrap(),
+        Err(DeadlineExceeded)
+    );
     let cancelled = Task::new(group(async move |group| {
         group.spawn(task);
         group.cancel_all();

@@ -62,8 +62,8 @@ enum SleepStage {
     Over,
 }
 
-/// The rest of an alarm is seven words. A program may have millions of sleeps.
-const _: () = assert!(size_of::<SleepFuture>() <= 8 * size_of::<u64>() || cfg!(any(loom, feature = "inspect")));
+/// Eight words, of which the alarm is seven. A program may have millions of sleeps.
+const _: () = assert!(size_of::<SleepFuture>() <= 64 || cfg!(any(loom, feature = "inspect")));
 
 // SAFETY: an alarm may be moved to another thread with its future, which owns it. What the driver uses is behind a lock.
 unsafe impl Send for SleepFuture {}
