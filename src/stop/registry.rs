@@ -80,6 +80,7 @@ pub(super) struct Locked(usize);
 
 const LOCKED: usize = 0b01;
 const STOPPED: usize = 0b10;
+#[cfg(feature = "std")]
 const UNLISTED: usize = 0b100;
 const WHY: u32 = 3;
 

@@ -1,12 +1,13 @@
-//! The children of tasks in the queues of a `ThreadPool`: more than fit, fair, taken from a worker that blocks, raised.
+//! The children and branches of tasks in the queues of a `ThreadPool`: more than fit, fair, depth-first, taken from a worker that blocks,
+//! raised.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
 
 use bowline::prelude::*;
-use bowline::scheduler::ThreadPool;
+use bowline::scheduler::{PoolScheduler, ThreadPool};
 use bowline::task::{self, SpawnOptions, Task};
 
 /// More children than the array of a seat has room for.
@@ -66,6 +67,105 @@ fn a_task_that_hops_does_not_starve_its_children() {
         }));
         let hops = sync_wait(starts_on(scheduler, work)).unwrap();
         assert!(hops <= MANY, "{hops} hops for {MANY} children");
+    });
+}
+
+/// Hops on the pool until the flag is set, and counts the hops: of the task itself, or of a sender that it awaits.
+async fn hop(scheduler: PoolScheduler, itself: bool, until: Arc<AtomicBool>, hops: Arc<AtomicUsize>) {
+    while !until.load(SeqCst) {
+        if itself {
+            scheduler.schedule().await;
+        } else {
+            let Ok(()) = scheduler.schedule().then(|()| ()).await;
+        }
+        let hops = hops.fetch_add(1, SeqCst);
+        assert!(hops < 100 * ThreadPool::FAIRNESS, "it is starved");
+    }
+}
+
+#[test]
+fn two_tasks_that_hop_in_turn_do_not_starve_a_child() {
+    for itself in [true, false] {
+        with_pools(1, |pool| {
+            let scheduler = pool.scheduler();
+            let work = Task::new(task::group(async move |group| {
+                let (ran, hops) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+                for _ in 0..2 {
+                    group.spawn(hop(scheduler, itself, ran.clone(), hops.clone()));
+                }
+                // Until both hop.
+                while hops.load(SeqCst) < 100 {
+                    scheduler.schedule().await;
+                }
+                hops.store(0, SeqCst);
+                let child = ran.clone();
+                group.spawn(async move { child.store(true, SeqCst) });
+                hop(scheduler, itself, ran, hops.clone()).await;
+                hops.load(SeqCst)
+            }));
+            let hops = sync_wait(starts_on(scheduler, work)).unwrap();
+            assert!(hops <= 32, "{hops} hops before a child");
+        });
+    }
+}
+
+#[test]
+fn tasks_that_hop_by_senders_have_equal_shares() {
+    with_pools(1, |pool| {
+        let scheduler = pool.scheduler();
+        let hops: [Arc<AtomicUsize>; 4] = Default::default();
+        let counted = hops.clone();
+        let work = Task::new(task::group(async move |group| {
+            let over = Arc::new(AtomicBool::new(false));
+            for hops in counted.clone() {
+                group.spawn(hop(scheduler, false, over.clone(), hops));
+            }
+            while counted.iter().all(|hops| hops.load(SeqCst) < MANY) {
+                scheduler.schedule().await;
+            }
+            over.store(true, SeqCst);
+        }));
+        sync_wait(starts_on(scheduler, work)).unwrap();
+        for hops in hops {
+            let hops = hops.load(SeqCst);
+            assert!(hops >= MANY / 2, "{hops} hops of about {MANY}");
+        }
+    });
+}
+
+/// Counts the tasks of a tree that have begun and not ended.
+#[derive(Default)]
+struct Alive {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+/// A binary tree of tasks, in which one branch of each node goes through the pool. Returns the number of leaves.
+fn tree(depth: u32, scheduler: PoolScheduler, alive: Arc<Alive>) -> Task<u32> {
+    Task::new(async move {
+        let now = alive.now.fetch_add(1, SeqCst) + 1;
+        alive.most.fetch_max(now, SeqCst);
+        let mut leaves = 1;
+        if depth != 0 {
+            let other = tree(depth - 1, scheduler, alive.clone());
+            let both = when_all((starts_on(scheduler, other), tree(depth - 1, scheduler, alive.clone())));
+            let Ok((one, other)) = both.await;
+            leaves = one + other;
+        }
+        alive.now.fetch_sub(1, SeqCst);
+        leaves
+    })
+}
+
+#[test]
+fn a_tree_of_branches_is_walked_depth_first() {
+    with_pools(1, |pool| {
+        let (scheduler, alive) = (pool.scheduler(), Arc::new(Alive::default()));
+        let leaves = sync_wait(starts_on(scheduler, tree(12, scheduler, alive.clone()))).unwrap();
+        assert_eq!(leaves, 1 << 12);
+        // Breadth first there would be a thousand. The oldest branch has its turn as well, for fairness.
+        let most = alive.most.load(SeqCst);
+        assert!(most <= 200, "{most} tasks at a time");
     });
 }
 

@@ -90,15 +90,17 @@ unsafe impl Linked for Entry {
 
 /// The relation of an entry to its neighbours in the queue of a worker.
 ///
-/// A worker runs the children of a task, the newest first, before it returns to older work. So a tree of tasks is
+/// A worker runs the children and the branches of a task, the newest first, before it returns to older work. So a tree of tasks is
 /// walked depth-first, and few jobs are queued. The worker returns to a task that waits for its children when many of
 /// them have run, or none is left in its queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum EntryKind {
     Plain = 0,
-    /// A spawned child that has not run yet.
-    Child = 0b010,
+    /// A spawned child that has not run yet. It is in the queue of children alone, so an item has no bits for it.
+    Child = 0b001,
+    /// An operation that a task has started, and awaits.
+    Branch = 0b010,
     /// A task that waited for its children, one of which has ended.
     Parent = 0b100,
     /// A closure of a [`Scope`](super::Scope). The end of the scope may run it on the waiting thread.
@@ -240,6 +242,7 @@ impl Entry {
         match self.kind.load(Relaxed) {
             kind if kind == EntryKind::Plain as u8 => EntryKind::Plain,
             kind if kind == EntryKind::Child as u8 => EntryKind::Child,
+            kind if kind == EntryKind::Branch as u8 => EntryKind::Branch,
             kind if kind == EntryKind::Parent as u8 => EntryKind::Parent,
             _ => EntryKind::Scoped,
         }
@@ -427,6 +430,12 @@ impl Item {
     #[inline]
     pub(super) fn is_parent(self) -> bool {
         self.kind() == EntryKind::Parent as usize
+    }
+
+    /// Returns whether the item is an operation that a task awaits.
+    #[inline]
+    pub(super) fn is_branch(self) -> bool {
+        self.kind() == EntryKind::Branch as usize
     }
 
     /// Returns whether the item is a closure of a scope.

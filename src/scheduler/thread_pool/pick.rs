@@ -6,11 +6,12 @@
 //! 2. after the seat passed to this thread while many threads were blocked: the newest job, [`NEWEST_RUNS`] times;
 //! 3. the urgent levels of the injector;
 //! 4. the slot, but at most [`SLOT_RUNS`] times in a row, and a task that waits for children after these;
-//! 5. the newest child, at most [`CHILD_RUNS`] times in a row;
+//! 5. the newest child, or the newest item of the ring if that is a branch of a task, at most [`NEWER_RUNS`] times in a row;
 //! 6. the oldest item of the ring, and then the newest child;
 //! 7. the default level of the injector, other workers' rings and children, and the other levels.
 //!
-//! Steps 4 and 5 run recently readied work first, because it is in the caches, and walk a tree of tasks depth-first.
+//! Steps 4 and 5 run recently readied work first, because it is in the caches, and walk a tree of tasks depth-first: the worker goes
+//! on with the newest branch, and thieves take the oldest, which has the most work.
 //! Step 2 lets blocked threads continue before more jobs block. Step 1 bounds the wait of every queue: see
 //! [`FAIRNESS`].
 
@@ -38,8 +39,8 @@ const TURNS: [Turn; 6] = [
 /// How often in a row the slot precedes the ring, the children and the default level of the injector. A job that queues
 /// itself again leaves them one turn in so many. Two tasks that wake each other in turn are still run from the caches.
 const SLOT_RUNS: u32 = 4;
-/// How often in a row the newest child precedes the ring, and the task that waits for it.
-const CHILD_RUNS: u32 = 64;
+/// How often in a row the newest child or branch precedes the oldest item of the ring, and the task that waits for it.
+const NEWER_RUNS: u32 = 64;
 
 /// How many picks take the newest job, after many threads were blocked.
 const NEWEST_RUNS: u32 = 64;
@@ -65,10 +66,12 @@ pub(super) struct Turns {
     picks: Cell<u32>,
     /// The number of consecutive picks from the slot.
     pub(super) from_slot: Cell<u32>,
-    /// The number of consecutive children.
-    pub(super) children: Cell<u32>,
+    /// The number of consecutive children and branches.
+    pub(super) newer: Cell<u32>,
     /// The number of picks left that take the newest job instead of the oldest.
     newest: Cell<u32>,
+    /// Whether the children preceded the ring when a job was last run instead of the slot's.
+    child_in_stead: Cell<bool>,
 }
 
 impl Turns {
@@ -76,7 +79,7 @@ impl Turns {
     pub(super) fn begin(&self, picks: u32, crowded: bool) {
         self.picks.set(picks);
         self.from_slot.set(0);
-        self.children.set(0);
+        self.newer.set(0);
         self.newest.set(if crowded { NEWEST_RUNS } else { 0 });
     }
 }
@@ -158,8 +161,8 @@ impl Seated<'_> {
             return Some(item);
         }
         // Children first, so that a tree of tasks is walked depth-first. Otherwise FIFO, for fairness.
-        let own = self.pick_child().or_else(|| {
-            self.worker.turns.children.set(0);
+        let own = self.pick_child().or_else(|| self.pick_branch()).or_else(|| {
+            self.worker.turns.newer.set(0);
             self.seat.ring.pop_oldest()
         });
         if let Some(item) = own.or_else(|| self.pop_child()) {
@@ -226,16 +229,27 @@ impl Seated<'_> {
         Some(self.not_from_slot(item))
     }
 
-    /// Returns the newest child, unless [`CHILD_RUNS`] is reached.
+    /// Returns the newest child, unless [`NEWER_RUNS`] is reached.
     #[inline]
     fn pick_child(self) -> Option<Item> {
-        let children = self.worker.turns.children.get();
-        if children == CHILD_RUNS {
+        self.pick_newer(Self::pop_child)
+    }
+
+    /// Returns the newest item of the ring if it is a branch, unless [`NEWER_RUNS`] is reached.
+    #[inline]
+    fn pick_branch(self) -> Option<Item> {
+        self.pick_newer(|seated| seated.seat.ring.pop_newest_if(Item::is_branch))
+    }
+
+    #[inline]
+    fn pick_newer(self, pop: impl FnOnce(Self) -> Option<Item>) -> Option<Item> {
+        let newer = self.worker.turns.newer.get();
+        if newer == NEWER_RUNS {
             return None;
         }
-        let child = self.pop_child()?;
-        self.worker.turns.children.set(children + 1);
-        Some(child)
+        let item = pop(self)?;
+        self.worker.turns.newer.set(newer + 1);
+        Some(item)
     }
 
     /// Returns the newest child.
@@ -261,16 +275,22 @@ impl Seated<'_> {
             && self.has_others(occupied)
             && let Some(other) = self.pick_in_stead(occupied)
         {
-            self.push_displaced(item);
+            self.push_behind(item);
             return Some(self.not_from_slot(other));
         }
         Some(item)
     }
 
-    /// Returns a job that waited while the slot took precedence.
+    /// Returns a job that waited while the slot took precedence. The ring and the children precede each other in turn: two jobs that
+    /// are taken out of the slot for one another do not keep the children waiting.
     #[cold]
     fn pick_in_stead(self, occupied: Levels) -> Option<Item> {
-        let own = self.seat.ring.pop_oldest().or_else(|| self.pop_child());
+        let child_first = !self.worker.turns.child_in_stead.get();
+        self.worker.turns.child_in_stead.set(child_first);
+        let child = if child_first { self.pop_child() } else { None };
+        let own = child
+            .or_else(|| self.seat.ring.pop_oldest())
+            .or_else(|| self.pop_child());
         if own.is_some() || occupied.and(Levels::DEFAULT).is_empty() {
             return own;
         }

@@ -15,7 +15,7 @@ impl Seated<'_> {
     #[inline]
     pub(super) fn push(self, entry: OwnedEntry) {
         match entry.get().kind() {
-            EntryKind::Plain | EntryKind::Scoped => self.push_into_slot(entry, true),
+            EntryKind::Plain | EntryKind::Branch | EntryKind::Scoped => self.push_into_slot(entry, true),
             EntryKind::Child => self.push_child(entry),
             EntryKind::Parent => self.push_parent(entry),
         }
@@ -70,7 +70,7 @@ impl Seated<'_> {
         // SAFETY: a `Seated` is the occupant of its seat.
         let count = unsafe { self.seat.children.push(child) };
         if count == 1 {
-            let run = self.worker.turns.children.get();
+            let run = self.worker.turns.newer.get();
             if run != 0 && !run.is_power_of_two() && self.shared().idle.0.is_watched() {
                 return;
             }
@@ -119,6 +119,19 @@ impl Seated<'_> {
             None => {}
         }
         self.push_displaced(entry.into_item());
+    }
+
+    /// Queues an item behind others that have waited while it was in the slot again and again.
+    pub(super) fn push_behind(self, mut item: Item) {
+        if item.is_branch()
+            && let Some(entry) = item.as_entry()
+        {
+            // As a branch it would precede those that are in the ring.
+            // SAFETY: the item was taken out of the slot, so the caller owns the entry.
+            unsafe { entry.as_ref() }.set_kind(EntryKind::Plain);
+            item = Item::entry(entry);
+        }
+        self.push_displaced(item);
     }
 
     /// Moves an item that was in the slot to the ring. A task that waits for its children remains near them.
