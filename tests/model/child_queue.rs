@@ -94,6 +94,30 @@ fn the_last_child_goes_to_one_of_two() {
     }
 }
 
+/// Covers a parent that is queued beneath its one child, while a thief takes the oldest, or the child is raised.
+#[test]
+fn a_parent_goes_beneath_its_child() {
+    for biased in [true, false] {
+        for thief in [true, false] {
+            let others = if thief { ["owner", "thief"] } else { ["owner", "raiser"] };
+            explore_both_ways(3, &others, move |seen, order| {
+                let scene = Scene::new(biased, 2);
+                let push = |scene: &Scene| {
+                    // Task 1 is the child, and the thief may take either; only the child is raised.
+                    scene.children.push(&scene.tasks[1]);
+                    scene.children.push_beneath(&scene.tasks[0], 1);
+                };
+                let owner = scene.owner(push, 2);
+                let other = if thief { scene.thief() } else { scene.raiser(1) };
+                scene.play(order, [owner, other]);
+                let taken = scene.taken.lock().expect("no thread panicked");
+                let of = |number| taken.iter().find(|it| it.1 == number).expect("it was taken").0;
+                seen.note(if thief { of(0) } else { of(1) });
+            });
+        }
+    }
+}
+
 /// Covers more children than the array has room for, taken by the owner and by a thief.
 #[test]
 fn more_children_than_the_array_has_room_for() {

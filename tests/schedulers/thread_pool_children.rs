@@ -1,7 +1,7 @@
 //! The children and branches of tasks in the queues of a `ThreadPool`: more than fit, fair, depth-first, taken from a worker that blocks,
 //! raised.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
@@ -166,6 +166,42 @@ fn a_tree_of_branches_is_walked_depth_first() {
         // Breadth first there would be a thousand. The oldest branch has its turn as well, for fairness.
         let most = alive.most.load(SeqCst);
         assert!(most <= 200, "{most} tasks at a time");
+    });
+}
+
+/// A tree of groups. Counts the polls of the nodes that are no leaves.
+fn grove(depth: u32, polls: Arc<AtomicUsize>) -> Pin<Box<dyn Future<Output = usize> + Send>> {
+    if depth == 0 {
+        return Box::pin(async { 1 });
+    }
+    let counted = polls.clone();
+    let mut body = Box::pin(task::group(async move |group| {
+        for _ in 0..10 {
+            group.spawn(grove(depth - 1, polls.clone()));
+        }
+        let mut leaves = 0;
+        while let Some(part) = group.next().await {
+            leaves += part;
+        }
+        leaves
+    }));
+    Box::pin(poll_fn(move |cx| {
+        counted.fetch_add(1, SeqCst);
+        body.as_mut().poll(cx)
+    }))
+}
+
+#[test]
+fn a_task_with_few_children_takes_their_results_in_one_poll() {
+    with_pools(1, |pool| {
+        let polls = Arc::new(AtomicUsize::new(0));
+        let work = Task::new(grove(3, polls.clone()));
+        let leaves = sync_wait(starts_on(pool.scheduler(), work)).unwrap();
+        assert_eq!(leaves, 1_000);
+        // Each of the 111 nodes is polled once to spawn its children and once for their results. The oldest child has its turn as well,
+        // which may make a few more.
+        let polls = polls.load(SeqCst);
+        assert!(polls <= 2 * 111 + 12, "{polls} polls");
     });
 }
 

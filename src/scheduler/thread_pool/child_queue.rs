@@ -29,6 +29,7 @@
 //! With the lock held, an entry is in the array exactly if the array has its pointer. It is in the list exactly if its
 //! place says so: an entry that leaves the list is given another place before the lock is released.
 
+use core::mem;
 use core::ptr::{self, NonNull};
 
 use super::biased::Biased;
@@ -133,6 +134,23 @@ impl ChildQueue {
         children.count
     }
 
+    /// Pushes an entry beneath a number of the newest. Returns it if that is zero, or more than the array has.
+    ///
+    /// # Safety
+    ///
+    /// The caller is the occupant of the seat.
+    pub(super) unsafe fn push_beneath(&self, entry: OwnedEntry, many: usize) -> Result<(), OwnedEntry> {
+        // SAFETY: the contract of this function.
+        let mut children = unsafe { self.lock.as_owner() };
+        let length = children.bottom.wrapping_sub(children.top);
+        if many == 0 || many > length || length == CAPACITY {
+            return Err(entry);
+        }
+        children.push_beneath(entry, many);
+        self.len.store(children.count, Relaxed);
+        Ok(())
+    }
+
     /// Pushes an entry as a thread that is not the occupant, if the queue has others. Returns the entry if it has none, or if
     /// the lock is biased: no thread has stolen from here for a while, and a push would cost the occupant more than it gains.
     pub(super) fn push_from_outside(&self, entry: OwnedEntry) -> Result<(), OwnedEntry> {
@@ -231,6 +249,18 @@ impl Children {
         self.array[at] = entry.into_raw().as_ptr();
         self.bottom = self.bottom.wrapping_add(1);
         self.count += 1;
+    }
+
+    /// Pushes an entry in the place of the oldest of so many, which becomes the newest. The array has these, and is not full.
+    fn push_beneath(&mut self, entry: OwnedEntry, many: usize) {
+        let at = self.bottom.wrapping_sub(many) & MASK;
+        entry.get().set_place(EntryPlace::Children(self.seat, at));
+        match NonNull::new(mem::replace(&mut self.array[at], entry.into_raw().as_ptr())) {
+            // SAFETY: the entry was taken out of the array.
+            Some(above) => self.push(unsafe { OwnedEntry::new(above) }),
+            // One was removed there.
+            None => self.count += 1,
+        }
     }
 
     /// Moves the older half of the full array to the list. The oldest of the half becomes the first.
@@ -355,6 +385,6 @@ impl Children {
 
     #[inline]
     fn take(&mut self, number: usize) -> Option<NonNull<Entry>> {
-        NonNull::new(core::mem::replace(&mut self.array[number & MASK], ptr::null_mut()))
+        NonNull::new(mem::replace(&mut self.array[number & MASK], ptr::null_mut()))
     }
 }

@@ -45,7 +45,7 @@ pub(crate) struct Entry {
     /// second only grows. The first is written with exclusive access, and the second by threads that raise the entry,
     /// all relaxed. The injector's lock orders them with the loads.
     level: AtomicU8,
-    /// The [`EntryKind`]. Written with exclusive access, relaxed; queueing publishes it. A thread that raises the entry
+    /// The [`EntryKind`], plus [`QUEUED`] times the number of children of a parent that may still be queued. Written with exclusive access, relaxed; queueing publishes it. A thread that raises the entry
     /// reads it to recognize its item in a queue.
     kind: AtomicU8,
     /// Whether the entry is queued in the global pool, because its own pool had ended. Written before it is queued
@@ -166,6 +166,10 @@ impl EntryPlace {
     }
 }
 
+/// The factor of the number of children in the `kind` word.
+const QUEUED: u8 = 8;
+/// The largest number of children in the `kind` word, which stands for larger ones as well.
+const MOST_QUEUED: u8 = u8::MAX / QUEUED;
 /// The bits of an item that are not part of the address.
 const BITS: usize = 0b111;
 /// The bits of an item that hold the [`EntryKind`].
@@ -239,7 +243,7 @@ impl Entry {
     /// Returns the kind. The entry is in no queue.
     #[inline]
     pub(super) fn kind(&self) -> EntryKind {
-        match self.kind.load(Relaxed) {
+        match self.kind.load(Relaxed) % QUEUED {
             kind if kind == EntryKind::Plain as u8 => EntryKind::Plain,
             kind if kind == EntryKind::Child as u8 => EntryKind::Child,
             kind if kind == EntryKind::Branch as u8 => EntryKind::Branch,
@@ -252,6 +256,19 @@ impl Entry {
     #[inline]
     pub(crate) fn set_kind(&self, kind: EntryKind) {
         self.kind.store(kind as u8, Relaxed);
+    }
+
+    /// Makes the entry a parent: of as many children as were `spawned`, one has ended. The entry is in no queue.
+    #[inline]
+    pub(crate) fn set_parent_of(&self, spawned: u8) {
+        let queued = spawned.saturating_sub(1).min(MOST_QUEUED);
+        self.kind.store(EntryKind::Parent as u8 + queued * QUEUED, Relaxed);
+    }
+
+    /// Returns the number of children of a parent that may still be queued, or zero if it is unknown, or large.
+    #[inline]
+    pub(super) fn queued_children(&self) -> usize {
+        usize::from(self.kind.load(Relaxed) / QUEUED % MOST_QUEUED)
     }
 
     /// Raises the entry to at least `level`. Returns whether that is higher than before.
@@ -417,7 +434,11 @@ impl Item {
     pub(super) unsafe fn queued(entry: NonNull<Entry>) -> Item {
         // SAFETY: the entry is valid, by the contract of this function.
         let kind = unsafe { entry.as_ref() }.kind.load(Relaxed);
-        Item(entry.cast::<Job>().map_addr(|address| address | usize::from(kind) | 1))
+        Item(
+            entry
+                .cast::<Job>()
+                .map_addr(|address| address | usize::from(kind) & KINDS | 1),
+        )
     }
 
     /// Returns the bits of the [`EntryKind`].

@@ -68,7 +68,7 @@ impl ModelTask {
     /// Makes the task one that waited for its children, after it ran on a seat.
     pub fn parent_on(self: Arc<ModelTask>, seat: usize) -> Arc<ModelTask> {
         self.entry.set_running(seat);
-        self.entry.set_kind(EntryKind::Parent);
+        self.entry.set_parent_of(0);
         self
     }
 
@@ -209,6 +209,17 @@ impl ChildrenModel {
         task.write();
         // SAFETY: the models push a task once and keep it until the end. The caller is the owner.
         unsafe { self.0.push(OwnedEntry::new(task.entry())) }
+    }
+
+    /// Pushes a task beneath the so many newest, as the owner does, or above all if there are not so many.
+    pub fn push_beneath(&self, task: &Arc<ModelTask>, many: usize) {
+        task.write();
+        // SAFETY: the models push a task once and keep it until the end. The caller is the owner.
+        unsafe {
+            if let Err(entry) = self.0.push_beneath(OwnedEntry::new(task.entry()), many) {
+                self.0.push(entry);
+            }
+        }
     }
 
     /// Pushes a task as a thread that is not the owner. Takes the task itself if it is refused, and returns its number.

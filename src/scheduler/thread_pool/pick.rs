@@ -36,6 +36,9 @@ const TURNS: [Turn; 6] = [
     Turn::Level(Priority::UserInitiated),
     Turn::Level(Priority::UserInteractive),
 ];
+/// How many rounds of turns there are for each turn of the children. An oldest child that its own worker takes is one with much work,
+/// which a thief would take, and each leaves the tree that is walked.
+const CHILD_ROUNDS: u32 = 4;
 /// How often in a row the slot precedes the ring, the children and the default level of the injector. A job that queues
 /// itself again leaves them one turn in so many. Two tasks that wake each other in turn are still run from the caches.
 const SLOT_RUNS: u32 = 4;
@@ -46,7 +49,7 @@ const NEWER_RUNS: u32 = 64;
 const NEWEST_RUNS: u32 = 64;
 
 /// The fairness bound: a worker takes the oldest job of every queue at least once in this many picks.
-pub(super) const FAIRNESS: u32 = FAIR_EVERY * 2 * TURNS.len() as u32;
+pub(super) const FAIRNESS: u32 = FAIR_EVERY * 2 * TURNS.len() as u32 * CHILD_ROUNDS;
 
 /// A queue that is served in turn.
 #[derive(Clone, Copy)]
@@ -223,6 +226,7 @@ impl Seated<'_> {
                 Some(item) => item,
                 None => return self.empty_slot(),
             },
+            Turn::Children if !(turn / 2 / TURNS.len() as u32).is_multiple_of(CHILD_ROUNDS) => return None,
             // SAFETY: a `Seated` is the occupant of its seat.
             Turn::Children => unsafe { self.seat.children.pop_oldest() }?.into_item(),
         };

@@ -36,7 +36,7 @@ impl Seated<'_> {
         }
     }
 
-    /// Wakes another worker for the entry that was just put into the slot, if it is due.
+    /// Wakes another worker for the entry that was just put into the slot, or beneath others, if it is due.
     #[inline(always)]
     fn wake_for_slot(self, runs_next: bool) {
         let idle = &self.shared().idle.0;
@@ -91,16 +91,27 @@ impl Seated<'_> {
 
     /// Queues a task that waited for its children, one of which has just ended here.
     ///
-    /// It goes into the slot, from which it is taken after the children. If the child was stolen, and others are on the seat
-    /// where the task ran last, it goes there: it takes their results where they run, so that their frames stay in the
-    /// caches of one core.
+    /// A task with few children goes beneath them: it runs once for all their results. One with many goes into the slot, from which it
+    /// is taken after [`NEWER_RUNS`](super::pick) children, while their frames are in the caches.
+    ///
+    /// If the child was stolen, and others are on the seat where the task ran last, it goes there: it takes their results where they
+    /// run, so that their frames stay in the caches of one core.
     #[inline(never)]
     fn push_parent(self, parent: OwnedEntry) {
         let last = parent.get().last_seat().filter(|&last| last != self.seat.index);
-        let Some(seat) = last.and_then(|last| self.shared().seats.get(last)) else {
-            return self.push_into_slot(parent, false);
+        let pushed = match last.and_then(|last| self.shared().seats.get(last)) {
+            Some(seat) => seat.children.push_from_outside(parent),
+            None => {
+                let many = parent.get().queued_children();
+                // SAFETY: a `Seated` is the occupant of its seat.
+                let pushed = unsafe { self.seat.children.push_beneath(parent, many) };
+                if pushed.is_ok() {
+                    return self.wake_for_slot(false);
+                }
+                pushed
+            }
         };
-        if let Err(parent) = seat.children.push_from_outside(parent) {
+        if let Err(parent) = pushed {
             return self.push_into_slot(parent, false);
         }
         // The occupant takes it next, unless its job takes long.

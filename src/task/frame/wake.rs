@@ -158,17 +158,18 @@ impl Header {
         }
     }
 
-    /// Wakes the frame for a child that has ended. It runs after the children that were spawned later.
+    /// Wakes the frame for one of `spawned` children, which has ended. The frame runs after those that are still queued where that
+    /// child ran.
     ///
     /// # Safety
     ///
     /// The frame counts the caller as an await.
-    pub(in crate::task) unsafe fn end_wait_for_child(this: NonNull<Header>) -> Transfer {
+    pub(in crate::task) unsafe fn end_wait_for_child(this: NonNull<Header>, spawned: u8) -> Transfer {
         // SAFETY: the caller holds that await. The closure runs on the thread that made the frame busy, which owns the
         // entry.
         unsafe {
             Header::end_wait(this, |_| {
-                this.as_ref().entry.set_kind(EntryKind::Parent);
+                this.as_ref().entry.set_parent_of(spawned);
                 false
             })
         }

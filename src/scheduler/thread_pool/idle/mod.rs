@@ -418,6 +418,8 @@ impl Drop for Nap<'_> {
         // Before the caller looks at the queues. Pairs with the light barrier of a pusher that still sees the nap.
         if self.light {
             barrier::heavy();
+        } else {
+            sequenced();
         }
     }
 }

@@ -65,6 +65,9 @@ pub(super) struct GroupCore {
     /// A lower bound of the children's levels, as a number. Written with `Relaxed` under the lock: lowered by a spawn, increased by a
     /// raise. Read without the lock, only to decide whether a waiter takes it to raise the children.
     pub(super) lowest: AtomicU8,
+    /// How many children the frame spawned before it began to wait for one. Written with relaxed ordering by the polling thread. A hint
+    /// for the child that wakes the frame.
+    pub(super) spawned: AtomicU8,
     /// Whether the body waits for something else than its children, and is to be ended by a child's panic. The frame counts an await
     /// for this, which the clearing thread ends. Written under the lock: set with `Relaxed` by the polling thread, cleared with
     /// release. The polling thread's load without the lock acquires.
@@ -174,6 +177,7 @@ impl GroupCore {
             is_tied: AtomicBool::new(false),
             policy,
             lowest: AtomicU8::new(0),
+            spawned: AtomicU8::new(0),
             body_waits: AtomicBool::new(false),
             inbox: Inbox::new(policy.discards),
             state: Biased::opened(GroupState::new(polling.map(Polling::frame)), biased),

@@ -1,6 +1,7 @@
 //! The results of children: kept until they are taken, or discarded at once; and the reaction of the group to failures.
 
 use core::convert::Infallible;
+use core::mem;
 use core::ptr::NonNull;
 use core::task::Waker;
 
@@ -266,6 +267,7 @@ impl GroupCore {
                 return NextStep::Wait;
             }
             lock.frame_waits = false;
+            self.spawned.store(mem::take(&mut lock.spawned), Relaxed);
             if self.inbox.wait(&mut lock) {
                 return NextStep::Wait;
             }

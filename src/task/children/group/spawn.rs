@@ -192,6 +192,7 @@ impl GroupCore {
                 return false;
             }
             lock.running += usize::from(!has_room);
+            lock.spawned = lock.spawned.saturating_add(1);
             lock.children.push_front(frame.cast());
             // The child joins an earlier raise, or lowers the bound that lets a waiter skip the next one.
             match lock.floor {
@@ -221,9 +222,9 @@ impl GroupCore {
         // SAFETY: the group counts the child, and so is alive until one of these has handled the end.
         unsafe {
             if failure == Failure::None {
-                let parent = this.as_ref().frame;
+                let (parent, spawned) = (this.as_ref().frame, this.as_ref().spawned.load(Relaxed));
                 match (this.as_ref().inbox.push(frame.cast()), parent) {
-                    (Pushed::Awaited, Some(parent)) => return Header::end_wait_for_child(parent),
+                    (Pushed::Awaited, Some(parent)) => return Header::end_wait_for_child(parent, spawned),
                     (Pushed::Refused, _) => {}
                     _ => return Transfer::none(),
                 }

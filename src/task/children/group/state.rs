@@ -31,6 +31,8 @@ pub(super) struct GroupState {
     /// Whether results are no longer taken.
     pub(super) abandoned: bool,
     pub(super) children: List<ChildFrame>,
+    /// The number of children that were spawned since the frame waited last, at most 255.
+    pub(super) spawned: u8,
     ended: EndedChildren,
     /// The next child that the thread which stops the group looks at; null if none is. A child that ends advances it.
     pub(super) to_stop: *mut ChildFrame,
@@ -95,7 +97,7 @@ impl Settled {
         }
         if let Some(frame) = self.frame {
             // SAFETY: the frame has counted an await for this.
-            resumed.append(unsafe { Header::end_wait_for_child(frame) });
+            resumed.append(unsafe { Header::end_wait_for_child(frame, 0) });
         }
         if let Some(frame) = self.body {
             // SAFETY: the frame has counted an await for this.
@@ -120,6 +122,7 @@ impl GroupState {
             limit: usize::MAX,
             abandoned: false,
             children: List::new(),
+            spawned: 0,
             ended: EndedChildren::default(),
             to_stop: ptr::null_mut(),
             floor: None,
