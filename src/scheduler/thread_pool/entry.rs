@@ -99,7 +99,7 @@ pub(crate) enum EntryKind {
     Plain = 0,
     /// A spawned child that has not run yet. It is in the queue of children alone, so an item has no bits for it.
     Child = 0b001,
-    /// An operation that a task has started, and awaits.
+    /// A schedule operation. On a seat, only if a task has started it: the task waits for it, most likely together with others.
     Branch = 0b010,
     /// A task that waited for its children, one of which has ended.
     Parent = 0b100,
@@ -192,11 +192,22 @@ fn level(number: usize) -> Priority {
 impl Entry {
     #[inline(always)]
     pub(crate) fn new(run: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
+        Entry::of_kind(run, EntryKind::Plain)
+    }
+
+    /// Creates the entry of a schedule operation.
+    #[inline(always)]
+    pub(super) fn of_operation(run: unsafe fn(NonNull<Job>) -> Transfer) -> Self {
+        Entry::of_kind(run, EntryKind::Branch)
+    }
+
+    #[inline(always)]
+    fn of_kind(run: unsafe fn(NonNull<Job>) -> Transfer, kind: EntryKind) -> Self {
         Entry {
             job: Job::new(run),
             previous: AtomicPtr::new(ptr::null_mut()),
             level: AtomicU8::new(Priority::Default as u8),
-            kind: AtomicU8::new(EntryKind::Plain as u8),
+            kind: AtomicU8::new(kind as u8),
             forwarded: AtomicBool::new(false),
             tracked: AtomicBool::new(false),
             stamp: AtomicU32::new(0),

@@ -9,13 +9,20 @@ use super::barrier;
 use super::entry::{EntryKind, EntryPlace, Item, OwnedEntry};
 use super::worker::Seated;
 use crate::Job;
+use crate::sender::current;
 
 impl Seated<'_> {
     /// Queues an entry of the default level.
     #[inline]
     pub(super) fn push(self, entry: OwnedEntry) {
         match entry.get().kind() {
-            EntryKind::Plain | EntryKind::Branch | EntryKind::Scoped => self.push_into_slot(entry, true),
+            EntryKind::Branch => {
+                if current::frame().is_null() {
+                    entry.get().set_kind(EntryKind::Plain);
+                }
+                self.push_into_slot(entry, true);
+            }
+            EntryKind::Plain | EntryKind::Scoped => self.push_into_slot(entry, true),
             EntryKind::Child => self.push_child(entry),
             EntryKind::Parent => self.push_parent(entry),
         }

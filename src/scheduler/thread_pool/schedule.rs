@@ -7,10 +7,9 @@ use core::marker::PhantomPinned;
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 
-use super::entry::{Entry, EntryKind, EntryPlace, OwnedEntry};
+use super::entry::{Entry, EntryPlace, OwnedEntry};
 use super::pool::{forward, forwarded_to};
 use super::shared::PoolShared;
-use crate::sender::current;
 use crate::sender::native::{Native, Queue};
 use crate::sender::stage::container_of;
 use crate::stop::StopToken;
@@ -265,7 +264,7 @@ unsafe impl Sender for PoolSchedule {
     #[inline]
     fn connect<R: Receiver<(), Infallible>>(self, receiver: R) -> PoolOperation<R> {
         PoolOperation {
-            entry: Entry::new(PoolOperation::<R>::run),
+            entry: Entry::of_operation(PoolOperation::<R>::run),
             scheduler: self.scheduler,
             receiver: Some(receiver),
             _pinned: PhantomPinned,
@@ -309,10 +308,6 @@ impl<R: Receiver<(), Infallible>> Operation for PoolOperation<R> {
         };
         if let Some(priority) = asked {
             this.entry.set_level(priority);
-        }
-        // A task that starts it waits for it, most likely together with others.
-        if !current::frame().is_null() {
-            this.entry.set_kind(EntryKind::Branch);
         }
         let this = NonNull::from(this).as_ptr();
         // SAFETY: the entry is pinned with the operation, which stays valid until its job completes it.
