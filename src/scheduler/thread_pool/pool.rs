@@ -68,7 +68,7 @@ use crate::{Scheduler, Sender, Transfer, sync_wait};
 /// # Priorities
 ///
 /// There are five levels: see [`Priority`](crate::Priority). Work at a higher level is taken first. No level starves: a
-/// worker takes the oldest job of each level, and of its own queue, at least once in [`FAIRNESS`](ThreadPool::FAIRNESS)
+/// worker takes the oldest job of each level, and of its own queues, at least once in [`FAIRNESS`](ThreadPool::FAIRNESS)
 /// picks. [`Operation::raise`](crate::Operation::raise) moves a queued job to a higher level.
 ///
 /// # The end
@@ -90,8 +90,8 @@ pub struct ThreadPool {
 }
 
 impl ThreadPool {
-    /// The fairness bound: a worker takes the oldest job of each priority level, and of its own queue, at least once in
-    /// this many picks.
+    /// The fairness bound: a worker takes the oldest job of each priority level, and of its own queues, at least once in
+    /// this many picks. The oldest child of a task has the fewest turns, and all others four times as many.
     pub const FAIRNESS: usize = super::pick::FAIRNESS as usize;
 
     /// Creates a pool with this number of threads.
