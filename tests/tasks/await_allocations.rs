@@ -1,11 +1,11 @@
 //! An await allocates nothing once its task has a block of memory: for every sender, completing thread and scheduler.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use crate::common::{CrewAllocations, allocations, thread};
+use crate::common::{CrewAllocations, allocations, for_good, thread};
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, PoolScheduler, RunLoop, RunLoopScheduler, TaskScheduler, ThreadPool, Timer};
 use bowline::stop::NeverStop;
@@ -16,6 +16,7 @@ struct Crew {
     allocations: CrewAllocations,
     pool: ThreadPool,
     timer: Timer,
+    elsewhere: RunLoopScheduler<'static>,
 }
 
 impl Crew {
@@ -30,11 +31,13 @@ impl Crew {
         let timer = Timer::new();
         // A timer's sender completes on the timer's thread.
         sync_wait(timer.schedule_after(Duration::ZERO).then(move |()| allocations.join())).unwrap();
-        sync_wait(starts_on(elsewhere(), just_from(move || allocations.join()))).unwrap();
+        let elsewhere = elsewhere();
+        sync_wait(starts_on(elsewhere, just_from(move || allocations.join()))).unwrap();
         Crew {
             allocations,
             pool,
             timer,
+            elsewhere,
         }
     }
 
@@ -104,8 +107,13 @@ impl Crew {
                     let _ = second.await;
                 })
             };
-            // A warm-up: first-time allocations of a thread are not counted.
+            // A warm-up on each of the two workers: first-time allocations of a thread are not counted.
+            let one = Busy::begin(self.pool.scheduler());
             run(task(), self.pool.scheduler());
+            let other = Busy::begin(self.pool.scheduler());
+            one.end();
+            run(task(), self.pool.scheduler());
+            other.end();
             let task = task();
             let begin = allocations.so_far();
             let ended = run(task, self.pool.scheduler());
@@ -119,12 +127,39 @@ impl Crew {
     }
 }
 
-/// A run loop with a thread of its own.
+/// A worker that is kept busy by a job that allocates nothing: 1 once it has begun, 2 when it is to end, 3 once it has ended.
+struct Busy(Arc<AtomicUsize>);
+
+impl Busy {
+    fn begin(pool: PoolScheduler) -> Self {
+        let phase = Arc::new(AtomicUsize::new(0));
+        let inside = phase.clone();
+        bowline::execute(pool, move || {
+            inside.store(1, SeqCst);
+            Self::wait(&inside, 2);
+            inside.store(3, SeqCst);
+        });
+        Self::wait(&phase, 1);
+        Busy(phase)
+    }
+
+    fn end(self) {
+        self.0.store(2, SeqCst);
+        Self::wait(&self.0, 3);
+    }
+
+    fn wait(phase: &AtomicUsize, until: usize) {
+        while phase.load(SeqCst) != until {
+            thread::yield_now();
+        }
+    }
+}
+
+/// A run loop with a thread of its own, which no other test uses.
 fn elsewhere() -> RunLoopScheduler<'static> {
-    static ELSEWHERE: RunLoop = RunLoop::new();
-    static STARTED: Once = Once::new();
-    STARTED.call_once(|| _ = thread::spawn(|| ELSEWHERE.run()));
-    ELSEWHERE.scheduler()
+    let elsewhere = for_good(RunLoop::new());
+    thread::spawn(|| elsewhere.run());
+    elsewhere.scheduler()
 }
 
 type Failure = &'static str;
@@ -237,7 +272,7 @@ fn over_what_completes_in_a_pool() {
 #[test]
 fn every_factory_and_schedule_sender() {
     let crew = Crew::new();
-    let (pool, timer) = (crew.pool.scheduler(), &crew.timer);
+    let (pool, timer, elsewhere) = (crew.pool.scheduler(), &crew.timer, crew.elsewhere);
     crew.expect_none("just", || just(1));
     crew.expect_none("just_from", || just_from(|| 1));
     crew.expect_none("just_error", || just_error::<u32, _>("no"));
@@ -250,11 +285,11 @@ fn every_factory_and_schedule_sender() {
     crew.expect_none("a pool, less urgent", || {
         pool.with_priority(bowline::Priority::Background).schedule()
     });
-    crew.expect_none("a run loop", || elsewhere().schedule());
+    crew.expect_none("a run loop", || elsewhere.schedule());
     crew.expect_none("a timer", || timer.schedule_after(Duration::ZERO));
     crew.expect_none("a timer's scheduler", || timer.scheduler().schedule());
-    crew.expect_none("an erased scheduler", || TaskScheduler::new(elsewhere()).schedule());
-    crew.expect_none("one that cannot fail any more", || elsewhere().or_inline().schedule());
+    crew.expect_none("an erased scheduler", || TaskScheduler::new(elsewhere).schedule());
+    crew.expect_none("one that cannot fail any more", || elsewhere.or_inline().schedule());
     crew.expect_none("a task", || Task::new(async { 1 }));
     crew.expect_that_of_a_task("a task that waits", || Task::new(async move { pool.schedule().await }));
     crew.expect_none("a task that is a sender", || Task::new(async { 1 }).then(|x| x + 1));
@@ -264,14 +299,14 @@ fn every_factory_and_schedule_sender() {
 fn a_task_that_is_resumed_a_thousand_times() {
     let crew = Crew::new();
     let (pool, timer) = (crew.pool.scheduler(), crew.timer.scheduler());
-    let allocations = crew.allocations;
+    let (allocations, elsewhere) = (crew.allocations, crew.elsewhere);
     // On a pool, a loop, inline and on a timer.
     let rounds = move |rounds: usize| {
         let timer = timer.clone();
         async move {
             for _ in 0..rounds {
                 pool.schedule().await;
-                elsewhere().schedule().await;
+                elsewhere.schedule().await;
                 let mut woken = false;
                 std::future::poll_fn(move |cx| {
                     if std::mem::replace(&mut woken, true) {
