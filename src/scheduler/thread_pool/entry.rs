@@ -305,6 +305,12 @@ impl Entry {
         (self.place).store(EntryPlace::Coming.encode() | seat << PLACE_BITS, Release);
     }
 
+    /// Marks a new entry as about to be queued. No other thread knows it.
+    #[inline]
+    pub(crate) fn begin_coming(&self) {
+        self.place.store(EntryPlace::Coming.encode(), Relaxed);
+    }
+
     /// Marks the entry as running on a seat.
     #[inline]
     pub(super) fn set_running(&self, seat: usize) {

@@ -183,6 +183,12 @@ impl Home {
         matches!(self.locality, Locality::Pool(_) | Locality::Queue)
     }
 
+    /// Returns whether the queue is that of a pool.
+    #[inline]
+    pub(super) fn is_pool(&self) -> bool {
+        matches!(self.locality, Locality::Pool(_))
+    }
+
     /// Returns whether the calling thread runs the work of the scheduler.
     #[inline]
     pub(in crate::task) fn is_here(&self) -> bool {
@@ -239,9 +245,10 @@ impl Home {
     ///
     /// # Safety
     ///
-    /// The entry is that of a frame that was queued here, or is marked as coming, and is not resumed before this returns.
+    /// The entry is that of a frame that was queued here, or is marked as coming, and is alive until this returns. Unless the queue is
+    /// that of a pool, the frame is not resumed before.
     pub(in crate::task) unsafe fn raise(self, entry: NonNull<Entry>, level: Priority) -> Transfer {
-        // SAFETY: the queue is valid while the home is used, and the entry while the frame is not resumed.
+        // SAFETY: the queue is valid while the home is used, and the entry by the caller's promise.
         unsafe { self.queue.raise(entry.cast(), level) }
     }
 }

@@ -9,7 +9,7 @@ use core::ops::{Deref, DerefMut};
 use core::ptr::{self, NonNull};
 
 use super::moved::MovedWakers;
-use super::{Activity, Header, Site};
+use super::{Activity, Header, Placement, Site};
 use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use crate::sync::{SpinGuard, SpinLock};
 use crate::{Priority, Transfer};
@@ -27,6 +27,9 @@ use crate::{Priority, Transfer};
 ///
 /// A coming frame has a level already. A raising thread raises that level, and then waits for the push. If the push had
 /// read the level before, the frame is moved.
+///
+/// The first frame of a spawned child is not linked before its first poll if it waits in a pool. Its owner raises it, under the lock
+/// that keeps it alive, and its place tells where it is. So the first poll of a child does not take this lock.
 pub(in crate::task) struct Tracker {
     /// The first of the queued frames, linked by [`Header::link`]. If the strand is not tracked, the tracker that is raised for
     /// it: that of the strand it runs in, or null. The latter is written before the first frame begins.
@@ -218,7 +221,7 @@ impl Tracker {
         unsafe { self.list(frame, given) };
     }
 
-    /// Sets the level of the first frame of a tracked strand, and lists the frame.
+    /// Sets the level of the first frame of a tracked strand. Lists the frame, unless the owner raises it.
     ///
     /// # Safety
     ///
@@ -227,9 +230,27 @@ impl Tracker {
     pub(in crate::task) unsafe fn queue_first(frame: NonNull<Header>) {
         // SAFETY: the frame has begun, and no other thread knows the strand.
         unsafe {
-            let given = Header::placement(frame).as_ref().priority;
-            Header::tracker(frame).as_ref().list(frame, given);
+            let placement = Header::placement(frame).as_ref();
+            if Self::is_raised_by_owner(frame, placement) {
+                let entry = &frame.as_ref().entry;
+                entry.set_level(placement.priority.unwrap_or_default());
+                entry.begin_coming();
+            } else {
+                Header::tracker(frame).as_ref().list(frame, placement.priority);
+            }
         }
+    }
+
+    /// Returns whether the first frame of a strand, with this placement, is raised before its first poll without being listed. The place
+    /// of an entry in a pool tells whether it is queued; other queues have to be told of queued frames alone.
+    ///
+    /// # Safety
+    ///
+    /// The frame is alive.
+    #[inline]
+    unsafe fn is_raised_by_owner(frame: NonNull<Header>, placement: &Placement) -> bool {
+        // SAFETY: the caller's promise. A frame with a context of its own may have another home.
+        placement.home.is_pool() && unsafe { frame.as_ref() }.vtable.adopt.is_none()
     }
 
     /// Sets the level of a frame, and links the frame unless the list is full.
@@ -290,7 +311,17 @@ impl Tracker {
     }
 
     /// Raises the strand and its queued frames. Returns the lock, or `None` if the strand has that level already.
-    pub(in crate::task) fn raise(&self, level: Priority, resumed: &mut Transfer) -> Option<TrackerGuard<'_>> {
+    ///
+    /// # Safety
+    ///
+    /// The strand is tracked, and this is its tracker. `first` is its first frame, which has begun with this placement. Both are alive until
+    /// this returns, and so is what the placement points at.
+    pub(in crate::task) unsafe fn raise(
+        &self,
+        (first, placement): (NonNull<Header>, &Placement),
+        level: Priority,
+        resumed: &mut Transfer,
+    ) -> Option<TrackerGuard<'_>> {
         if self.raised() >= Some(level) {
             return None;
         }
@@ -306,6 +337,12 @@ impl Tracker {
                 at = frame.as_ref().link().get();
                 let home = Header::placement(frame).as_ref().home;
                 resumed.append(home.raise(frame.cast(), level));
+            }
+        }
+        // SAFETY: the caller's promise. A frame that is not queued, or was raised above, is left as it is.
+        unsafe {
+            if Self::is_raised_by_owner(first, placement) {
+                resumed.append(placement.home.raise(first.cast(), level));
             }
         }
         Some(lock)

@@ -44,6 +44,22 @@ impl Header {
         }
     }
 
+    /// Queues the first frame of a strand for its first poll. It may run, and be freed, before this returns.
+    ///
+    /// # Safety
+    ///
+    /// [`Tracker::queue_first`] was called for the frame, which is in no queue and has set no children aside.
+    #[inline]
+    pub(in crate::task) unsafe fn enqueue_first(this: NonNull<Header>, kind: EntryKind) -> Transfer {
+        // SAFETY: a frame that has begun has a valid context. The caller owns it in no queue, and its first field is the entry.
+        unsafe {
+            this.as_ref().entry.set_kind(kind);
+            let home = Header::placement(this).as_ref().home;
+            Header::note_queued(this);
+            home.enqueue(this.cast::<Entry>())
+        }
+    }
+
     /// Queues a frame at its placement, which may be freed before this returns. Not inlined: most woken frames continue where
     /// they are.
     ///
@@ -55,13 +71,26 @@ impl Header {
         // SAFETY: a busy frame has a valid context. The caller owns the frame, whose first field is the entry.
         unsafe {
             let Placement { home, priority, .. } = *placement.as_ptr();
+            Header::note_queued(this);
+            Tracker::queue(this, priority);
+            home.enqueue(this.cast::<Entry>())
+        }
+    }
+
+    /// Notes that the frame is queued, for those who look at it.
+    ///
+    /// # Safety
+    ///
+    /// The frame is busy and in no queue.
+    #[inline(always)]
+    unsafe fn note_queued(this: NonNull<Header>) {
+        // SAFETY: a busy frame is not done, so its strand has not ended.
+        unsafe {
             Header::tracker(this).as_ref().activity.is_queued();
             #[cfg(feature = "inspect")]
             if let Some(hooks) = super::PollHooks::get() {
                 (hooks.resumed)(Header::tracker(this));
             }
-            Tracker::queue(this, priority);
-            home.enqueue(this.cast::<Entry>())
         }
     }
 

@@ -212,19 +212,22 @@ impl Raising {
     ///
     /// # Safety
     ///
-    /// The frame is the first of a tracked strand, and alive. Runs and allocates nothing, so it may be called under a lock that keeps
-    /// the frame alive.
+    /// The frame is the first of a tracked strand, and alive with all that its context points at. Runs and allocates nothing, so it may be
+    /// called under a lock that keeps the frame alive.
     pub(in crate::task) unsafe fn frames(
         &mut self,
         frame: NonNull<Header>,
         level: Priority,
         batch: &mut Batch,
     ) -> bool {
-        // SAFETY: the caller's promise. The unit is in the frame's tail.
-        let unit = unsafe { Header::unit(frame).as_ref() };
-        let Some(lock) = unit.raise(level, &mut self.resumed) else {
-            return true;
+        // SAFETY: the caller's promise. The unit is in the frame's tail. The placement is the first field of the strand's context, which is
+        // valid as long as the owner's lock keeps the frame.
+        let (unit, lock) = unsafe {
+            let unit = Header::unit(frame).as_ref();
+            let first = (frame, &(*unit.context()).placement);
+            (unit, unit.raise(first, level, &mut self.resumed))
         };
+        let Some(lock) = lock else { return true };
         // SAFETY: the lock is held.
         if unsafe { unit.links() }.is_empty() {
             return true;

@@ -20,6 +20,7 @@ use super::core::{GroupCore, GroupRef};
 use super::next::Waiting;
 use super::results::{Failure, Policy};
 use crate::memory::OutOfMemoryError;
+use crate::scheduler::thread_pool::EntryKind;
 use crate::stop::Why;
 use crate::sync::atomic::Ordering::Acquire;
 use crate::task::awaiting::sent_elsewhere;
@@ -109,7 +110,7 @@ where
         claim.number = TaskNumber::of(|| member.as_ref().unit.task().id().as_u64());
         // The reference of the group. The child does not run before it is queued, so no reference was released.
         Header::count(frame);
-        Header::enqueue(frame).run();
+        Header::enqueue_first(frame, EntryKind::Plain).run();
         Ok(claim)
     }
 }

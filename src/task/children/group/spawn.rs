@@ -17,6 +17,7 @@ use super::wait::Granted;
 use crate::Transfer;
 use crate::memory::OutOfMemoryError;
 use crate::report::{Report, report};
+use crate::scheduler::thread_pool::EntryKind;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::task::children::ChildPlace;
 use crate::task::coroutine::{Frame, FrameTail, Plain, TaskContext};
@@ -63,7 +64,7 @@ impl GroupRef {
             }
             // The child has the place now.
             drop(room.map(Granted::take));
-            Header::enqueue_child(frame).run();
+            Header::enqueue_first(frame, EntryKind::Child).run();
         }
         Ok(())
     }
