@@ -117,6 +117,13 @@ impl Poll {
         self.frame.set(frame);
     }
 
+    /// Returns whether a transfer runs when the poll is over.
+    #[inline]
+    pub(crate) fn has_later(&self) -> bool {
+        // SAFETY: the cell belongs to the polling thread, and no reference into it is kept.
+        !unsafe { &*self.later.get() }.is_none()
+    }
+
     /// Takes the transfer of a poll that is over.
     #[inline]
     pub(crate) fn take_later(&self) -> Transfer {

@@ -37,6 +37,23 @@ pub(super) unsafe fn suspend(frame: NonNull<Header>) -> Transfer {
     }
 }
 
+/// Finishes a frame that has a result, if that takes a plain store: it has left nothing in flight, and is known to its owner alone, which
+/// neither wakes it nor releases its reference before it is done. Otherwise the caller calls [`finish`].
+///
+/// # Safety
+///
+/// As for [`suspend`].
+#[inline(always)]
+pub(super) unsafe fn finish_at_once(frame: NonNull<Header>) -> bool {
+    let header = header_of(frame);
+    // SAFETY: the frame is not done, so its context is valid.
+    let has_scope = unsafe { Header::placement(frame).as_ref() }.scope.is_some();
+    !has_left(header)
+        && header.vtable.leave.is_none()
+        && !has_scope
+        && header.state.try_finish_private(header.pending.get())
+}
+
 /// Finishes a frame that has a result. Returns `false` if something that the frame began is in flight; then it is not done.
 ///
 /// # Safety

@@ -10,7 +10,7 @@
 use core::ptr::NonNull;
 
 use super::aside::{publish, publish_child};
-use super::finish::{finish, suspend};
+use super::finish::{finish, finish_at_once, suspend};
 use super::flags::Flag;
 use super::{FrameSuccessor, Header, Polled, Tracker, header_of};
 use crate::sender::current::{self, Poll};
@@ -44,7 +44,17 @@ impl Header {
         let done = poll.enter_first(|| unsafe { poll_frame(frame) });
         if done || !header.child.get().is_null() {
             // SAFETY: the frame is still busy, and this thread has polled it.
-            return unsafe { polled(frame, &poll, done) };
+            unsafe {
+                if poll.has_later() || !header.child.get().is_null() {
+                    return polled(frame, &poll, done);
+                }
+                let FrameSuccessor { whom, complete } = Header::successor(frame);
+                return match complete {
+                    // `whom` is the operation, or the frame of a spawned child: both wait for this call.
+                    Some(complete) if finish_at_once(frame) => complete(NonNull::new_unchecked(whom)),
+                    _ => polled(frame, &poll, done),
+                };
+            }
         }
         let resumed = poll.into_later();
         // SAFETY: the frame is busy, and this thread has polled it. Afterwards another thread may poll or free it.
