@@ -168,6 +168,7 @@ impl Header {
     /// # Safety
     ///
     /// The frame was not started. The context and the unit are valid until it is done.
+    #[inline(always)]
     pub(in crate::task) unsafe fn begin(
         this: NonNull<Header>,
         context: NonNull<Context>,

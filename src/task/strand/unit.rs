@@ -256,11 +256,24 @@ impl Unit {
     pub(in crate::task) unsafe fn end(&self) {
         // SAFETY: the caller's promise. The strand owns a reference to its record.
         unsafe {
-            if let Some(record) = self.record.load(Acquire).as_ref() {
-                record.end(self.facts());
-                #[cfg(feature = "inspect")]
-                super::instrument::ended(|| TaskRef::of(record));
+            if let Some(record) = NonNull::new(self.record.load(Acquire)) {
+                self.end_record(record);
             }
+        }
+    }
+
+    /// Stores the last facts in the record.
+    ///
+    /// # Safety
+    ///
+    /// As for [`end`](Unit::end). The record is that of the strand.
+    #[cold]
+    unsafe fn end_record(&self, record: NonNull<Record>) {
+        // SAFETY: the caller's promise. The strand owns a reference to its record.
+        unsafe {
+            record.as_ref().end(self.facts());
+            #[cfg(feature = "inspect")]
+            super::instrument::ended(|| TaskRef::of(record.as_ptr()));
         }
     }
 
@@ -272,12 +285,8 @@ impl Unit {
     #[inline]
     pub(in crate::task) unsafe fn end_with_handle(&self) {
         if let Err(record) = self.record.compare_exchange(ptr::null_mut(), ENDED, Release, Acquire) {
-            // SAFETY: the caller's promise. The strand owns a reference to its record.
-            unsafe {
-                (*record).end(self.facts());
-                #[cfg(feature = "inspect")]
-                super::instrument::ended(|| TaskRef::of(record));
-            }
+            // SAFETY: the caller's promise. A record that is not null is the strand's.
+            unsafe { self.end_record(NonNull::new_unchecked(record)) };
         }
     }
 
@@ -336,11 +345,16 @@ const ENDED: *mut Record = ptr::without_provenance_mut(1);
 impl Drop for Unit {
     #[inline]
     fn drop(&mut self) {
+        /// Not inlined, so that the drop of a strand without a record is.
+        #[cold]
+        fn drop_record(record: *mut Record) {
+            // SAFETY: the strand owns a reference to the record.
+            drop(unsafe { Arc::from_raw(record) });
+        }
         // The strand has ended or never began, so no other thread accesses it.
         let record = self.record.load(Relaxed);
         if !record.is_null() && record != ENDED {
-            // SAFETY: the strand owns a reference to the record.
-            drop(unsafe { Arc::from_raw(record) });
+            drop_record(record);
         }
     }
 }

@@ -48,8 +48,12 @@ impl Member {
     }
 
     /// Sets the failure of the child, before the child is listed as ended.
+    #[inline]
     pub(super) fn set_failure(&self, failure: Failure) {
-        self.unit.beside.set(self.unit.beside.get() & PLACED | failure as u8);
+        // It was none so far.
+        if failure != Failure::None {
+            self.unit.beside.set(self.unit.beside.get() | failure as u8);
+        }
     }
 
     pub(super) fn failure(&self) -> Failure {
@@ -67,6 +71,7 @@ impl Member {
     /// # Safety
     ///
     /// The child is done, or was not started, and `frame` is its frame, which is alive.
+    #[inline]
     pub(super) unsafe fn take_back(&self, frame: NonNull<Header>) {
         if let Some(place) = self.place() {
             // SAFETY: the caller's promise. The member owns the place.
@@ -78,9 +83,14 @@ impl Member {
 impl Drop for Member {
     #[inline]
     fn drop(&mut self) {
-        if let Some(place) = self.place() {
+        /// Not inlined, so that the drop of a child without a place is.
+        #[cold]
+        fn drop_place(place: NonNull<ChildPlace>) {
             // SAFETY: `new` took it out of a box, and the strand has ended, or never began.
             drop(unsafe { Box::from_raw(place.as_ptr()) });
+        }
+        if let Some(place) = self.place() {
+            drop_place(place);
         }
     }
 }
@@ -213,6 +223,7 @@ impl EndedChildren {
         }
     }
 
+    #[inline]
     pub(super) fn pop_front(&mut self) -> Option<EndedChild> {
         self.0.pop_front().map(EndedChild)
     }

@@ -349,6 +349,7 @@ impl GroupCore {
         number
     }
 
+    #[inline]
     pub(super) fn is_cancelled(&self) -> bool {
         self.relay.stop_requested()
     }

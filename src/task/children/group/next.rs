@@ -44,6 +44,28 @@ impl Waiting {
         core: &GroupRef,
         cx: &mut Cx<'_>,
     ) -> Poll<Option<Completion<T, Infallible>>> {
+        if self.0.is_none()
+            && let Some(child) = core.next_drained()
+        {
+            // SAFETY: the child is done and owned, and the caller names its output.
+            return Poll::Ready(Some(unsafe { child.take() }));
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.poll_next_slowly(core, cx) }
+    }
+
+    /// Does what [`poll_next`](Waiting::poll_next) does when all children that were drained before are taken.
+    ///
+    /// # Safety
+    ///
+    /// As for [`poll_next`](Waiting::poll_next).
+    #[cold]
+    #[inline(never)]
+    unsafe fn poll_next_slowly<T>(
+        &mut self,
+        core: &GroupRef,
+        cx: &mut Cx<'_>,
+    ) -> Poll<Option<Completion<T, Infallible>>> {
         let child = match self.0 {
             None => match core.try_next(Polling::with_waker_of(cx)) {
                 NextStep::Ended(child) => Given::Child(child),
@@ -105,9 +127,13 @@ impl<T> Future for Next<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<T>> {
         loop {
-            match ready!(self.poll_ended(cx)) {
+            let ended = ready!(self.poll_ended(cx));
+            // First, since nearly all children have a value.
+            if let Some(Completion::Value(value)) = ended {
+                return Poll::Ready(Some(value));
+            }
+            match ended {
                 None => return Poll::Ready(None),
-                Some(Completion::Value(value)) => return Poll::Ready(Some(value)),
                 Some(Completion::Panicked(payload)) => payload.resume(),
                 // The child has stopped, and has no value. If that is because the task is cancelled, the caller stops too.
                 Some(_) if stop_if_cancelled(cx.waker()) => return Poll::Pending,

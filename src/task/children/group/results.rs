@@ -231,17 +231,19 @@ impl GroupCore {
         }
     }
 
+    /// Takes the next of the ended children that were drained before. There are many of them at a time.
+    #[inline]
+    pub(super) fn next_drained(&self) -> Option<EndedChild> {
+        self.lock_state().pop_finished()
+    }
+
     /// Takes the next ended child, or returns how to wait for it.
     ///
     /// `polling` is the frame that this thread polls, if the waker is the frame's own. If it is the group's frame, and its stop
     /// reaches the children too, the frame is woken directly.
+    #[inline(never)]
     pub(super) fn try_next(&self, polling: Option<Polling<'_>>) -> NextStep {
-        // The children that were drained before come first, and there are many of them at a time.
-        let mut lock = self.lock_state();
-        if let Some(child) = lock.pop_finished() {
-            return NextStep::Ended(child);
-        }
-        self.inbox.drain(&mut lock);
+        let mut lock = self.lock();
         loop {
             if let Some(child) = lock.pop_finished() {
                 return NextStep::Ended(child);
