@@ -112,6 +112,28 @@ impl<T> Biased<T> {
         BiasedGuard { lock: self, by_bias }
     }
 
+    /// Takes the lock as its owner, if it is biased. A caller that gets `None` uses [`as_owner`](Biased::as_owner), in a function of its
+    /// own: this one calls no other, so its callers save no registers.
+    ///
+    /// # Safety
+    ///
+    /// As for [`as_owner`](Biased::as_owner).
+    #[inline]
+    pub(crate) unsafe fn as_owner_if_biased(&self) -> Option<BiasedGuard<'_, T>> {
+        self.inside.store(true, Relaxed);
+        barrier::light();
+        if !self.biased.load(Relaxed) {
+            // With release, because this store replaces the one of the owner's last exit.
+            self.inside.store(false, Release);
+            return None;
+        }
+        self.exclusive.claim();
+        Some(BiasedGuard {
+            lock: self,
+            by_bias: true,
+        })
+    }
+
     /// Takes the lock as its owner, after it found that it is not biased.
     #[cold]
     fn lock_shared(&self) {

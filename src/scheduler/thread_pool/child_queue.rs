@@ -122,11 +122,33 @@ impl ChildQueue {
     /// # Safety
     ///
     /// The caller is the occupant of the seat.
-    #[inline]
     pub(super) unsafe fn push(&self, entry: OwnedEntry) -> usize {
         // SAFETY: the contract of this function.
         let mut children = unsafe { self.lock.as_owner() };
-        children.push(entry);
+        if children.is_full() {
+            children.spill();
+        }
+        self.push_locked(&mut children, entry)
+    }
+
+    /// Does what [`push`](ChildQueue::push) does, if the lock is biased and the array has room. Otherwise it returns the entry.
+    ///
+    /// # Safety
+    ///
+    /// As for [`push`](ChildQueue::push).
+    #[inline]
+    pub(super) unsafe fn push_at_once(&self, entry: OwnedEntry) -> Result<usize, OwnedEntry> {
+        // SAFETY: the contract of this function.
+        match unsafe { self.lock.as_owner_if_biased() } {
+            Some(mut children) if !children.is_full() => Ok(self.push_locked(&mut children, entry)),
+            _ => Err(entry),
+        }
+    }
+
+    /// Pushes an entry onto the array, which has room.
+    #[inline]
+    fn push_locked(&self, children: &mut Children, entry: OwnedEntry) -> usize {
+        children.push_newest(entry);
         self.len.store(children.count, Relaxed);
         if NAPS {
             (self.pushes).store(self.pushes.load(Relaxed).wrapping_add(1), Relaxed);
@@ -161,7 +183,10 @@ impl ChildQueue {
         if children.count == 0 {
             return Err(entry);
         }
-        children.push(entry);
+        if children.is_full() {
+            children.spill();
+        }
+        children.push_newest(entry);
         self.len.store(children.count, Relaxed);
         Ok(())
     }
@@ -190,7 +215,28 @@ impl ChildQueue {
     #[inline(never)]
     unsafe fn pop_present(&self) -> Option<OwnedEntry> {
         // SAFETY: the contract of this function.
+        unsafe {
+            match self.lock.as_owner_if_biased() {
+                Some(mut children) => self.pop_locked(&mut children),
+                None => self.pop_shared(),
+            }
+        }
+    }
+
+    /// Takes the newest entry when the lock is not biased.
+    ///
+    /// # Safety
+    ///
+    /// As for [`pop_present`](ChildQueue::pop_present).
+    #[cold]
+    unsafe fn pop_shared(&self) -> Option<OwnedEntry> {
+        // SAFETY: the contract of this function.
         let mut children = unsafe { self.lock.as_owner() };
+        self.pop_locked(&mut children)
+    }
+
+    #[inline]
+    fn pop_locked(&self, children: &mut Children) -> Option<OwnedEntry> {
         let entry = children.pop_newest();
         self.len.store(children.count, Relaxed);
         entry
@@ -240,10 +286,13 @@ impl ChildQueue {
 
 impl Children {
     #[inline]
-    fn push(&mut self, entry: OwnedEntry) {
-        if self.bottom.wrapping_sub(self.top) == CAPACITY {
-            self.spill();
-        }
+    fn is_full(&self) -> bool {
+        self.bottom.wrapping_sub(self.top) == CAPACITY
+    }
+
+    /// Pushes an entry onto the array, which has room.
+    #[inline]
+    fn push_newest(&mut self, entry: OwnedEntry) {
         let at = self.bottom & MASK;
         entry.get().set_place(EntryPlace::Children(self.seat, at));
         self.array[at] = entry.into_raw().as_ptr();
@@ -257,7 +306,7 @@ impl Children {
         entry.get().set_place(EntryPlace::Children(self.seat, at));
         match NonNull::new(mem::replace(&mut self.array[at], entry.into_raw().as_ptr())) {
             // SAFETY: the entry was taken out of the array.
-            Some(above) => self.push(unsafe { OwnedEntry::new(above) }),
+            Some(above) => self.push_newest(unsafe { OwnedEntry::new(above) }),
             // One was removed there.
             None => self.count += 1,
         }

@@ -75,19 +75,48 @@ impl Seated<'_> {
     #[inline(never)]
     fn push_child(self, child: OwnedEntry) {
         // SAFETY: a `Seated` is the occupant of its seat.
+        match unsafe { self.seat.children.push_at_once(child) } {
+            Ok(1) => self.wake_for_child(1),
+            Ok(count) => {
+                if !self.is_busy_with_children() {
+                    self.wake_for_child(count);
+                }
+            }
+            Err(child) => self.push_child_slowly(child),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn push_child_slowly(self, child: OwnedEntry) {
+        // SAFETY: a `Seated` is the occupant of its seat.
         let count = unsafe { self.seat.children.push(child) };
+        self.wake_for_child(count);
+    }
+
+    /// Returns whether no other worker is at rest or naps. Otherwise the caller asks again, with the full barrier.
+    #[inline(always)]
+    fn is_busy_with_children(self) -> bool {
+        if !self.shared().is_light() {
+            return false;
+        }
+        // Pairs with the heavy barriers of a worker that comes to rest, and of one that ends its nap.
+        barrier::light();
+        let idle = &self.shared().idle.0;
+        idle.seems_busy() || idle.seems_to_nap()
+    }
+
+    /// Wakes another worker for the child that was just queued as one of so many, if it is due.
+    #[inline(never)]
+    fn wake_for_child(self, count: usize) {
         if count == 1 {
             let run = self.worker.turns.newer.get();
             if run != 0 && !run.is_power_of_two() && self.shared().idle.0.is_watched() {
                 return;
             }
         }
-        if self.shared().is_light() {
-            // Pairs with the heavy barriers of a worker that comes to rest, and of one that ends its nap.
-            barrier::light();
-            if self.shared().idle.0.seems_busy() || self.shared().idle.0.seems_to_nap() {
-                return;
-            }
+        if self.is_busy_with_children() {
+            return;
         }
         // Pairs with the state changes of searchers, and with the end of a nap.
         barrier::full();

@@ -65,6 +65,7 @@ impl Header {
     ///
     /// The frame was not started. The placement is the first field of a context, the tracker that of a unit. Both are valid
     /// until the frame is done. `Header::begin` of a later layer checks those types.
+    #[inline(always)]
     pub(in crate::task) unsafe fn begin_in(
         this: NonNull<Header>,
         placement: NonNull<Placement>,

@@ -252,6 +252,16 @@ impl GroupCore {
         }
     }
 
+    /// Locks the state alone, if this thread polls the frame and the lock is biased.
+    #[inline]
+    pub(super) fn lock_if_biased(&self) -> Option<BiasedGuard<'_, GroupState>> {
+        match self.is_frame(Header::current()) {
+            // SAFETY: as for `lock_state`.
+            true => unsafe { self.state.as_owner_if_biased() },
+            false => None,
+        }
+    }
+
     /// Locks the group, and takes the children from the inbox.
     #[inline]
     pub(super) fn lock(&self) -> BiasedGuard<'_, GroupState> {
@@ -366,6 +376,7 @@ impl GroupCore {
         is(self.reaching, token).then_some(token)
     }
 
+    #[inline]
     pub(super) fn is_frame(&self, frame: Option<NonNull<Header>>) -> bool {
         frame.is_some() && self.frame == frame
     }

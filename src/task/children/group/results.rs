@@ -231,10 +231,10 @@ impl GroupCore {
         }
     }
 
-    /// Takes the next of the ended children that were drained before. There are many of them at a time.
+    /// Takes the next of the ended children that were drained before, if that is cheap. There are many of them at a time.
     #[inline]
     pub(super) fn next_drained(&self) -> Option<EndedChild> {
-        self.lock_state().pop_finished()
+        self.lock_if_biased()?.pop_finished()
     }
 
     /// Takes the next ended child, or returns how to wait for it.
