@@ -29,6 +29,18 @@ enum Held<S, O, N> {
     Empty,
 }
 
+impl<S, O, N> Held<S, O, N> {
+    /// Drops the content in place, and stores another. Mostly there is none to drop, which is not left to a call.
+    #[inline]
+    fn replace(&mut self, next: Self) {
+        match self {
+            // SAFETY: the overwritten value needs no drop.
+            Held::Empty => unsafe { ptr::write(self, next) },
+            _ => *self = next,
+        }
+    }
+}
+
 impl<S, O, N> Stage<S, O, N> {
     #[inline]
     pub(crate) const fn new(sender: S) -> Self {
@@ -71,7 +83,7 @@ impl<S, O, N> Stage<S, O, N> {
     /// Drops the content in place, and stores a running operation.
     #[inline]
     pub(crate) fn set_running(&mut self, running: O) {
-        *self.0.get_mut() = Held::Running(running);
+        self.0.get_mut().replace(Held::Running(running));
     }
 
     /// Returns the operation of [`set_running`](Stage::set_running), in place.
@@ -86,7 +98,7 @@ impl<S, O, N> Stage<S, O, N> {
     /// Drops the content in place, and stores a result, if there is one.
     #[inline]
     pub(crate) fn set_kept(&mut self, kept: Option<N>) {
-        *self.0.get_mut() = kept.map_or(Held::Empty, Held::Next);
+        self.0.get_mut().replace(kept.map_or(Held::Empty, Held::Next));
     }
 
     /// Returns the result.
@@ -144,7 +156,7 @@ impl<S, O, N> Stage<S, O, N> {
         // SAFETY: see `start`.
         unsafe {
             let held = (*this.as_ptr()).0.get_mut();
-            *held = Held::Next(next);
+            held.replace(Held::Next(next));
             match held {
                 Held::Next(next) => Pin::new_unchecked(next).start(),
                 _ => Transfer::none(),
