@@ -1043,6 +1043,9 @@ struct Recorder;
 
 static EVENTS: Mutex<Vec<Event>> = Mutex::new(Vec::new());
 
+/// A task that the instrument raises at each event of a task named "raises", one level at a time.
+static RAISED: Mutex<Option<task::Handle<usize>>> = Mutex::new(None);
+
 impl Recorder {
     fn set() {
         // Another test may have set it.
@@ -1055,6 +1058,16 @@ impl Recorder {
         if let Some(name) = task.name() {
             EVENTS.lock().unwrap().push((name.to_owned(), event));
             assert_ne!((name, event), ("panics", "polled"), "an instrument that fails");
+            if name == "raises"
+                && let Some(handle) = &*RAISED.lock().unwrap()
+            {
+                handle.raise(match event {
+                    "spawned" => Priority::Utility,
+                    "resumed" if task.priority() < Priority::Default => Priority::Default,
+                    "resumed" => Priority::UserInteractive,
+                    _ => Priority::UserInitiated,
+                });
+            }
         }
     }
 
@@ -1143,6 +1156,52 @@ fn the_panic_of_an_instrument_disturbs_no_task() {
     assert_eq!(task::block_on(handle).unwrap(), 42);
     EVENTS.clear_poison();
     assert_eq!(Recorder::events("panics").last(), Some(&"ended"));
+}
+
+/// The instrument is told of a child that no thread has queued yet, and raises the parent with all its children. It does not wait for
+/// itself to queue the child.
+#[test]
+fn an_instrument_may_raise_the_child_that_it_is_told_of() {
+    let _alone = alone();
+    Recorder::set();
+    let pool = ThreadPool::new(1);
+    let (release, released) = async_channel::bounded::<()>(1);
+    let options = SpawnOptions::new()
+        .priority(Priority::Background)
+        .scheduler(pool.scheduler());
+    let parent = task::detach_with(options, async move {
+        released.recv().await.unwrap();
+        task::group(async |group| {
+            for _ in 0..40 {
+                group.spawn_with(SpawnOptions::new().name("raises"), pending::<()>());
+            }
+            // All wait when they are cancelled.
+            while task::dump_all()
+                .iter()
+                .filter(|node| node.waits().is_some() && node.name() == Some("raises"))
+                .count()
+                < 40
+            {
+                task::yield_now().await;
+            }
+            group.cancel_all();
+            let mut ended = 0;
+            while group.next_ended().await.is_some() {
+                ended += 1;
+            }
+            ended
+        })
+        .await
+    });
+    *RAISED.lock().unwrap() = Some(parent);
+    release.send_blocking(()).unwrap();
+    look_until(|tree| named(tree, "raises").is_none() && !Recorder::events("raises").is_empty());
+    let parent = RAISED.lock().unwrap().take().unwrap();
+    assert_eq!(task::block_on(parent).unwrap(), 40);
+    let events = Recorder::events("raises");
+    let count = |which| events.iter().filter(|&&event| event == which).count();
+    assert_eq!((count("spawned"), count("ended")), (40, 40));
+    assert!(count("resumed") >= 80, "{events:?}");
 }
 
 #[test]

@@ -315,16 +315,22 @@ impl Children {
     /// Moves the older half of the full array to the list. The oldest of the half becomes the first.
     #[cold]
     fn spill(&mut self) {
-        let end = self.top.wrapping_add(CAPACITY / 2);
-        for back in 1..=CAPACITY / 2 {
-            if let Some(entry) = self.take(end.wrapping_sub(back)) {
+        let (end, place) = (
+            self.top.wrapping_add(CAPACITY / 2),
+            EntryPlace::OlderChildren(self.seat),
+        );
+        // A local list stays in registers.
+        let mut older = self.older.take();
+        for back in 0..CAPACITY / 2 {
+            if let Some(entry) = self.take(end.wrapping_sub(back + 1)) {
                 // SAFETY: an entry in the array is valid. It was taken out, so it is in no list.
                 unsafe {
-                    entry.as_ref().set_place(EntryPlace::OlderChildren(self.seat));
-                    self.older.push_front(entry);
+                    entry.as_ref().set_place(place);
+                    older.push_front(entry);
                 }
             }
         }
+        self.older = older;
         self.top = end;
     }
 

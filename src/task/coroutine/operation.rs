@@ -180,7 +180,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             if let Some(outer) = outer {
                 unit.as_ref().follow(outer);
             }
-            unit.as_ref().begin_inspection();
+            unit.as_ref().begin_inspection(Header::is_observed());
         }
         if let Some(local) = &this.local {
             // SAFETY: the frame is done only after it has run, on this thread; its completion removes the record.

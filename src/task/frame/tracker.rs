@@ -10,6 +10,7 @@ use core::ptr::{self, NonNull};
 
 use super::moved::MovedWakers;
 use super::{Activity, Header, Placement, Site};
+use crate::scheduler::thread_pool::Entry;
 use crate::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use crate::sync::{SpinGuard, SpinLock};
 use crate::{Priority, Transfer};
@@ -28,8 +29,8 @@ use crate::{Priority, Transfer};
 /// A coming frame has a level already. A raising thread raises that level, and then waits for the push. If the push had
 /// read the level before, the frame is moved.
 ///
-/// The first frame of a spawned child is not linked before its first poll if it waits in a pool. Its owner raises it, under the lock
-/// that keeps it alive, and its place tells where it is. So the first poll of a child does not take this lock.
+/// The first frame of a spawned child is not linked while its owner queues it in a pool: for its first poll, and after a stop of the
+/// group. The owner raises it, under the lock that keeps it alive, and its place tells where it is. So these polls do not take this lock.
 pub(in crate::task) struct Tracker {
     /// The first of the queued frames, linked by [`Header::link`]. If the strand is not tracked, the tracker that is raised for
     /// it: that of the strand it runs in, or null. The latter is written before the first frame begins.
@@ -241,7 +242,37 @@ impl Tracker {
         }
     }
 
-    /// Returns whether the first frame of a strand, with this placement, is raised before its first poll without being listed. The place
+    /// Does what [`queue_first`](Tracker::queue_first) does for a frame that other threads may raise.
+    ///
+    /// # Safety
+    ///
+    /// The frame is the first of a tracked strand, busy, and in no queue. The caller holds the lock under which the owner raises it, and
+    /// queues the frame once that is released.
+    #[inline]
+    pub(in crate::task) unsafe fn queue_by_owner(frame: NonNull<Header>) {
+        // SAFETY: the caller's promise: a busy frame is not done.
+        unsafe {
+            let (placement, own) = (Header::placement(frame).as_ref(), Header::tracker(frame).as_ref());
+            if Self::is_raised_by_owner(frame, placement) {
+                let entry = &frame.as_ref().entry;
+                own.set_level(entry, placement.priority);
+                entry.set_coming();
+            } else {
+                own.lock_and_list(frame, placement.priority);
+            }
+        }
+    }
+
+    /// Sets the level of an entry to the given one, or the one that the strand was raised to.
+    #[inline]
+    fn set_level(&self, entry: &Entry, given: Option<Priority>) {
+        entry.set_level(given.unwrap_or_default());
+        if let Some(raised) = self.raised() {
+            entry.raise(raised);
+        }
+    }
+
+    /// Returns whether the first frame of a strand, with this placement, is raised by the owner without being listed. The place
     /// of an entry in a pool tells whether it is queued; other queues have to be told of queued frames alone.
     ///
     /// # Safety
@@ -262,10 +293,7 @@ impl Tracker {
         // SAFETY: a busy frame is alive.
         let header = unsafe { frame.as_ref() };
         let entry = &header.entry;
-        entry.set_level(given.unwrap_or_default());
-        if let Some(raised) = self.raised() {
-            entry.raise(raised);
-        }
+        self.set_level(entry, given);
         if self.many.get() < MOST {
             self.many.set(self.many.get() + 1);
             entry.set_coming();

@@ -7,9 +7,10 @@ use super::ownership::free;
 use super::run::resume_here;
 use super::state::{Holding, Wake};
 use super::{Header, Placement, Tracker, header_of};
-use crate::Transfer;
 use crate::scheduler::thread_pool::{Entry, EntryKind};
+use crate::sender::current;
 use crate::sync::atomic::Ordering::Relaxed;
+use crate::{Job, Transfer};
 
 impl Header {
     /// Queues a frame with its scheduler. It may run, and be freed, before this returns.
@@ -44,18 +45,19 @@ impl Header {
         }
     }
 
-    /// Queues the first frame of a strand for its first poll. It may run, and be freed, before this returns.
+    /// Queues the first frame of a strand, whose level is set. It may run, and be freed, before this returns.
     ///
     /// # Safety
     ///
-    /// [`Tracker::queue_first`] was called for the frame, which is in no queue and has set no children aside.
+    /// [`Tracker::queue_first`] or [`Tracker::queue_by_owner`] was called for the frame, which is in no queue and has set no children aside.
+    /// The thread has run no code of a user since, and waited for nothing: another one may wait until the frame is queued, to raise it.
     #[inline]
     pub(in crate::task) unsafe fn enqueue_first(this: NonNull<Header>, kind: EntryKind) -> Transfer {
         // SAFETY: a frame that has begun has a valid context. The caller owns it in no queue, and its first field is the entry.
         unsafe {
             this.as_ref().entry.set_kind(kind);
             let home = Header::placement(this).as_ref().home;
-            Header::note_queued(this);
+            Header::tracker(this).as_ref().activity.is_queued();
             home.enqueue(this.cast::<Entry>())
         }
     }
@@ -71,27 +73,37 @@ impl Header {
         // SAFETY: a busy frame has a valid context. The caller owns the frame, whose first field is the entry.
         unsafe {
             let Placement { home, priority, .. } = *placement.as_ptr();
-            Header::note_queued(this);
+            Header::tracker(this).as_ref().activity.is_queued();
+            Header::tell_resumed(this);
             Tracker::queue(this, priority);
             home.enqueue(this.cast::<Entry>())
         }
     }
 
-    /// Notes that the frame is queued, for those who look at it.
+    /// Returns whether there is an instrument: code of a user that is told of each frame before that is queued.
+    #[inline(always)]
+    pub(in crate::task) fn is_observed() -> bool {
+        #[cfg(feature = "inspect")]
+        return super::PollHooks::get().is_some();
+        #[cfg(not(feature = "inspect"))]
+        false
+    }
+
+    /// Tells the instrument, if there is one, that the frame is about to be queued. The frame is not marked as coming yet: the
+    /// instrument may raise it.
     ///
     /// # Safety
     ///
     /// The frame is busy and in no queue.
     #[inline(always)]
-    unsafe fn note_queued(this: NonNull<Header>) {
-        // SAFETY: a busy frame is not done, so its strand has not ended.
-        unsafe {
-            Header::tracker(this).as_ref().activity.is_queued();
-            #[cfg(feature = "inspect")]
-            if let Some(hooks) = super::PollHooks::get() {
-                (hooks.resumed)(Header::tracker(this));
-            }
+    pub(in crate::task) unsafe fn tell_resumed(this: NonNull<Header>) {
+        #[cfg(feature = "inspect")]
+        if let Some(hooks) = super::PollHooks::get() {
+            // SAFETY: a busy frame is not done, so its strand has not ended.
+            unsafe { (hooks.resumed)(Header::tracker(this)) };
         }
+        #[cfg(not(feature = "inspect"))]
+        let _ = this;
     }
 
     /// Wakes the frame, to run here if `here` says so, and releases what the caller holds. The frame may be freed then.
@@ -105,25 +117,46 @@ impl Header {
         unsafe { Header::woken(this, this.as_ref().state.wake(held), here) }
     }
 
-    /// Wakes the frame, but leaves the queueing to the caller. Returns whether there is any: then the frame is busy and in no queue.
+    /// Wakes the first frame of a strand, but leaves the queueing to the caller, which is its owner. Returns whether there is any: then the
+    /// frame is busy and in no queue. `observed` says whether it [is](Header::is_observed).
     ///
     /// # Safety
     ///
-    /// Something keeps the frame alive. If this returns `true`, the caller passes the frame to [`queue_woken`](Header::queue_woken).
+    /// The caller holds the lock that keeps the frame alive, and under which it raises the frame. If this returns `true`, the caller
+    /// releases that lock, and passes the frame to [`queue_woken`](Header::queue_woken).
     #[inline]
-    pub(in crate::task) unsafe fn wake_for_caller(this: NonNull<Header>) -> bool {
+    pub(in crate::task) unsafe fn wake_for_owner(this: NonNull<Header>, observed: bool) -> bool {
         // SAFETY: the caller's promise.
-        unsafe { this.as_ref() }.state.wake(Holding::Nothing) == Wake::Enqueue
+        unsafe {
+            let is_woken = this.as_ref().state.wake(Holding::Nothing) == Wake::Enqueue;
+            if is_woken && !observed {
+                Tracker::queue_by_owner(this);
+            }
+            is_woken
+        }
     }
 
-    /// Queues a frame after [`wake_for_caller`](Header::wake_for_caller). It may run, and be freed, before this returns.
+    /// Queues a frame after [`wake_for_owner`](Header::wake_for_owner). It may run, and be freed, before this returns.
     ///
     /// # Safety
     ///
-    /// That has returned `true`, and this is the one call for it.
-    pub(in crate::task) unsafe fn queue_woken(this: NonNull<Header>) -> Transfer {
-        // SAFETY: the caller had this outcome.
-        unsafe { Header::woken(this, Wake::Enqueue, Placement::is_here) }
+    /// That has returned `true`, and this is the one call for it. `observed` is what was passed there. Unless it is set, the thread has run
+    /// no code of a user since, and waited for nothing.
+    pub(in crate::task) unsafe fn queue_woken(this: NonNull<Header>, observed: bool) -> Transfer {
+        // SAFETY: the caller's promise: a busy frame has a valid context, and is alive until it has run. An idle one has set no children
+        // aside.
+        unsafe {
+            if observed {
+                return Header::woken(this, Wake::Enqueue, Placement::is_here);
+            }
+            let is_here = Header::placement(this).as_ref().is_here();
+            if is_here && current::may_poll() {
+                // A thread that raises the frame does not wait for it.
+                this.as_ref().entry.set_nowhere();
+                return Transfer::to(this.cast::<Job>());
+            }
+            Header::enqueue_first(this, if is_here { EntryKind::Child } else { EntryKind::Plain })
+        }
     }
 
     /// Does what follows from a wake.

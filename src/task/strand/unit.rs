@@ -123,19 +123,24 @@ impl Unit {
         drop(unsafe { self.begin_record(Some(name)) });
     }
 
-    /// Makes the strand known to those who look at all tasks.
+    /// Makes the strand known to those who look at all tasks, and to the instrument if it [is observed](Header::is_observed).
     ///
     /// # Safety
     ///
     /// As for [`set_name`](Unit::set_name), but the strand may have a record.
     #[inline(always)]
-    pub(in crate::task) unsafe fn begin_inspection(&self) {
+    pub(in crate::task) unsafe fn begin_inspection(&self, observed: bool) {
         #[cfg(feature = "inspect")]
         {
             crate::coarse_clock::start();
             // SAFETY: the strand has not started, so it does not end before this returns.
-            super::instrument::spawned(&unsafe { self.task() });
+            let task = unsafe { self.task() };
+            if observed {
+                super::instrument::spawned(&task);
+            }
         }
+        #[cfg(not(feature = "inspect"))]
+        let _ = observed;
     }
 
     /// Returns a reference to a task that may have ended, for its handle.

@@ -321,15 +321,19 @@ impl GroupCore {
         let mut lock = self.lock_state();
         lock.to_stop = lock.children.first().map_or(ptr::null_mut(), NonNull::as_ptr);
         drop(lock);
+        let observed = Header::is_observed();
         let mut woken = [None; BATCH];
         let mut left = 0;
         let resumed = Transfer::collect(|| {
             if left == 0 {
-                left = self.wake_unlisted(&mut woken);
+                left = self.wake_unlisted(&mut woken, observed);
             }
             left = left.checked_sub(1)?;
-            // SAFETY: `wake_unlisted` made the frame busy for this call.
-            woken[left].take().map(|frame| unsafe { Header::queue_woken(frame) })
+            // SAFETY: `wake_unlisted` made the frame busy for this call. Queueing the others of a batch runs no code of a user, except for
+            // an instrument.
+            woken[left]
+                .take()
+                .map(|frame| unsafe { Header::queue_woken(frame, observed) })
         });
         guard.defuse();
         resumed
@@ -337,7 +341,7 @@ impl GroupCore {
 
     /// Makes the next children busy that listen without an entry, and returns their number. Zero if there are none. The caller queues
     /// them.
-    fn wake_unlisted(&self, woken: &mut [Option<NonNull<Header>>; BATCH]) -> usize {
+    fn wake_unlisted(&self, woken: &mut [Option<NonNull<Header>>; BATCH], observed: bool) -> usize {
         let mut number = 0;
         while number == 0 {
             let mut lock = self.lock_state();
@@ -349,7 +353,7 @@ impl GroupCore {
                 // SAFETY: the child is listed, and so alive under the lock.
                 unsafe {
                     let child = child.cast::<Header>();
-                    if Header::listens_unlisted(child) && Header::wake_for_caller(child) {
+                    if Header::listens_unlisted(child) && Header::wake_for_owner(child, observed) {
                         woken[number] = Some(child);
                         number += 1;
                     }

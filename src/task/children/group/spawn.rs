@@ -165,7 +165,7 @@ impl GroupCore {
     /// # Safety
     ///
     /// As for [`settle_child`](GroupCore::settle_child), which returned the context. The group is alive until the child has ended. With
-    /// `has_room` the group counts the child as running.
+    /// `has_room` the group counts the child as running. If this returns `true`, the caller calls [`Header::enqueue_first`].
     #[inline(always)]
     pub(super) unsafe fn launch(
         this: NonNull<GroupCore>,
@@ -184,7 +184,10 @@ impl GroupCore {
             }
             let successor = FrameSuccessor::owner(this.cast());
             mem::forget(Header::begin(frame, context, unit, successor));
-            Tracker::queue_first(frame);
+            let observed = Header::is_observed();
+            if !observed {
+                Tracker::queue_first(frame);
+            }
             let level = context.as_ref().priority.unwrap_or_default();
             // A closed group has a closed inbox, so the count of running children is exact. A reserved place is one of them.
             let group = this.as_ref();
@@ -208,7 +211,13 @@ impl GroupCore {
             {
                 unit.as_ref().set_name(name);
             }
-            unit.as_ref().begin_inspection();
+            unit.as_ref().begin_inspection(observed);
+            if observed {
+                // The instrument may raise the child, so the child is marked as coming only now.
+                Header::tell_resumed(frame);
+                let _lock = group.lock_state();
+                Tracker::queue_by_owner(frame);
+            }
             true
         }
     }
