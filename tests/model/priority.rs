@@ -219,6 +219,48 @@ fn a_raise_meets_the_spawning_of_a_child() {
     });
 }
 
+/// A child that waits is queued by the stop of its group while its parent is raised. It ends up at the new level, in either order.
+#[test]
+fn a_raise_meets_the_stop_of_a_child() {
+    explore_both_ways(2, &["task"], |seen, order| {
+        let (pool, event, race) = (PoolModel::new(1), Event::default(), Race::default());
+        let handle = detach(pool, Background, {
+            let (event, race) = (event.clone(), race.clone());
+            async move {
+                task::group(async move |group| {
+                    let noted = Sendable(Noted(race));
+                    group.spawn(async move {
+                        let _noted = noted;
+                        never::<(), ()>().await
+                    });
+                    Sendable(event.wait()).await;
+                    group.cancel_all();
+                })
+                .await;
+            }
+        });
+        let worker = Rc::new(pool.worker(0));
+        while worker.run_next(false) {}
+        event.happen();
+        let work = actor({
+            let worker = worker.clone();
+            move || assert!(worker.run_next(false))
+        });
+        play(order, [work, raiser(handle)]);
+        seen.note(race.decide(pool, &worker));
+        pool.free();
+    });
+}
+
+/// A local of a task, which notes its drop.
+struct Noted(Race);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.0.note("task");
+    }
+}
+
 /// A child, the last of its group, ends while its parent is raised.
 #[test]
 fn a_raise_meets_the_end_of_a_group() {
