@@ -20,10 +20,10 @@ mod words;
 pub(crate) use allocator::AnyAllocator;
 #[cfg(feature = "alloc")]
 pub use allocator::OutOfMemoryError;
-#[cfg(feature = "std")]
-pub(crate) use cache::Cached;
 #[cfg(all(feature = "std", loom))]
 pub(crate) use cache::model;
+#[cfg(feature = "std")]
+pub(crate) use cache::{Cached, release, tidy};
 #[cfg(feature = "alloc")]
 pub(crate) use count::Count;
 #[cfg(feature = "std")]

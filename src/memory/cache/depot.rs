@@ -1,5 +1,7 @@
 use core::array;
 use core::ptr::NonNull;
+use core::time::Duration;
+use std::time::Instant;
 
 use super::heap::Heap;
 use super::slab::Slab;
@@ -9,8 +11,21 @@ use crate::sync::{Mutex, const_unless_loom, lock};
 
 /// The number of empty slabs that the depot keeps at least.
 const KEPT: usize = if cfg!(loom) { 0 } else { 64 };
+/// How long the depot keeps further empty slabs, at least, after they were needed. A model has no time: it keeps none.
+pub(super) const REST: Duration = if cfg!(loom) {
+    Duration::ZERO
+} else {
+    Duration::from_secs(2)
+};
 
 /// The slabs without an owner, for the heaps of all threads: partly used ones by class, and empty ones.
+///
+/// # When empty slabs are deallocated
+///
+/// The system's allocator takes longer for a slab than its children take to run, and new pages take longer still. So the
+/// depot keeps the slabs of a burst for the next one. Time is divided into periods of at least [`REST`]. The slabs that
+/// were kept throughout a period were not needed: they are deallocated in the next one, except for [`KEPT`] and a fraction
+/// of those in use. Threads that put slabs into the depot deallocate two at a time, and [`Depot::tidy`] all of them.
 ///
 /// The lock is held for a few instructions, and never while the system's allocator is called.
 pub(crate) struct Depot(Mutex<Slabs>);
@@ -22,6 +37,58 @@ struct Slabs {
     kept: usize,
     /// The number of other slabs, of all threads.
     others: usize,
+    /// The smallest value of `kept` in this period.
+    unneeded: usize,
+    /// When the period began.
+    since: Option<Instant>,
+    /// The number of kept slabs that are to be deallocated. Not more than `kept`.
+    surplus: usize,
+}
+
+impl Slabs {
+    const fn new() -> Self {
+        Slabs {
+            shelves: [const { List::new() }; CLASSES],
+            empty: List::new(),
+            kept: 0,
+            others: 0,
+            unneeded: 0,
+            since: None,
+            surplus: 0,
+        }
+    }
+
+    /// Returns how many empty slabs are kept at all times.
+    fn reserve(&self) -> usize {
+        KEPT + self.others / 4
+    }
+
+    /// Begins the next period, if this one has lasted long enough.
+    fn pass_time(&mut self, now: Instant) {
+        if (self.since).is_none_or(|since| now.saturating_duration_since(since) >= REST) {
+            let unneeded = if cfg!(loom) { self.kept } else { self.unneeded };
+            self.surplus = unneeded.saturating_sub(self.reserve());
+            self.unneeded = self.kept;
+            self.since = Some(now);
+        }
+    }
+
+    /// Takes an empty slab.
+    fn take_empty(&mut self) -> Option<NonNull<Slab>> {
+        let slab = self.empty.pop_front()?;
+        self.kept -= 1;
+        self.unneeded = self.unneeded.min(self.kept);
+        self.surplus = self.surplus.min(self.kept);
+        Some(slab)
+    }
+
+    /// Takes slabs that are to be deallocated.
+    fn take_surplus<const N: usize>(&mut self) -> [Option<NonNull<Slab>>; N] {
+        array::from_fn(|_| {
+            self.surplus = self.surplus.checked_sub(1)?;
+            self.take_empty()
+        })
+    }
 }
 
 // SAFETY: the lists own their slabs, which may be used by any thread.
@@ -30,12 +97,7 @@ unsafe impl Send for Slabs {}
 impl Depot {
     const_unless_loom! {
         pub(crate) fn new() -> Self {
-            Depot(Mutex::new(Slabs {
-                shelves: [const { List::new() }; CLASSES],
-                empty: List::new(),
-                kept: 0,
-                others: 0,
-            }))
+            Depot(Mutex::new(Slabs::new()))
         }
     }
 
@@ -51,9 +113,7 @@ impl Depot {
                 }
                 None => {
                     slabs.others += 1;
-                    let slab = slabs.empty.pop_front();
-                    slabs.kept -= usize::from(slab.is_some());
-                    (slab, false)
+                    (slabs.take_empty(), false)
                 }
             }
         };
@@ -109,37 +169,153 @@ impl Depot {
         true
     }
 
-    /// Takes an empty slab, and gives some of the kept ones back to the system if there are too many.
+    /// Takes an empty slab, and deallocates some that were not needed for a while.
     ///
     /// # Safety
     ///
     /// The caller owns the slab, which is empty and in no list.
     pub(super) unsafe fn put_empty(&self, slab: NonNull<Slab>) {
-        let surplus: [Option<NonNull<Slab>>; 2] = {
+        // SAFETY: the contract of this function.
+        unsafe { self.put_empty_at(Instant::now(), slab) }
+    }
+
+    /// Does what [`put_empty`](Depot::put_empty) does, at a time.
+    ///
+    /// # Safety
+    ///
+    /// The contract of [`put_empty`](Depot::put_empty).
+    unsafe fn put_empty_at(&self, now: Instant, slab: NonNull<Slab>) {
+        let surplus = {
             let mut slabs = lock(&self.0);
             slabs.others -= 1;
             slabs.kept += 1;
             // SAFETY: the slab is in no list, and alive until it is removed.
             unsafe { slabs.empty.push_front(slab) };
-            // Two for each that comes, so that the number of kept slabs shrinks with that of the others.
-            array::from_fn(|_| {
-                if slabs.kept <= KEPT + slabs.others / 4 {
-                    return None;
-                }
-                slabs.kept -= 1;
-                slabs.empty.pop_front()
-            })
+            slabs.pass_time(now);
+            // Two for each that comes, so that no thread pays for all.
+            slabs.take_surplus::<2>()
         };
-        for slab in surplus.into_iter().flatten() {
-            // SAFETY: the slab was in the list, so it is empty, and it is in no list now.
-            unsafe { Slab::delete(slab) };
+        // SAFETY: they were taken from the list.
+        unsafe { delete(surplus) };
+    }
+
+    /// Deallocates all slabs that were not needed for a while. Returns whether there are more than are kept at all times:
+    /// then an idle thread calls this again after [`REST`].
+    pub(super) fn tidy(&self, now: Instant) -> bool {
+        lock(&self.0).pass_time(now);
+        self.delete_surplus()
+    }
+
+    /// Deallocates all slabs but those that are kept at all times.
+    pub(super) fn release(&self) {
+        let mut slabs = lock(&self.0);
+        slabs.surplus = slabs.kept.saturating_sub(slabs.reserve());
+        drop(slabs);
+        self.delete_surplus();
+    }
+
+    /// Deallocates the surplus. Returns whether there are more slabs than are kept at all times.
+    fn delete_surplus(&self) -> bool {
+        loop {
+            let surplus = {
+                let mut slabs = lock(&self.0);
+                if slabs.surplus == 0 {
+                    return slabs.kept > slabs.reserve();
+                }
+                slabs.take_surplus::<32>()
+            };
+            // SAFETY: they were taken from the list.
+            unsafe { delete(surplus) };
         }
     }
 
     /// Returns the number of slabs that were not deallocated.
-    #[cfg(loom)]
+    #[cfg(any(loom, test))]
     pub(super) fn slabs(&self) -> usize {
         let slabs = lock(&self.0);
         slabs.kept + slabs.others
+    }
+}
+
+/// Deallocates slabs.
+///
+/// # Safety
+///
+/// They are empty, in no list, and not used afterwards.
+unsafe fn delete<const N: usize>(slabs: [Option<NonNull<Slab>>; N]) {
+    for slab in slabs.into_iter().flatten() {
+        // SAFETY: the contract of this function.
+        unsafe { Slab::delete(slab) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::vec::Vec;
+
+    const BURST: usize = 3 * KEPT;
+
+    /// Takes and returns the slabs of a burst.
+    fn burst(depot: &Depot, heap: &Heap, now: Instant) {
+        let slabs: Vec<_> = (0..BURST)
+            .map(|_| depot.take(0, heap).expect("there is memory for a few slabs"))
+            .collect();
+        for slab in slabs {
+            // SAFETY: no slot was taken from the slab, which the test owns.
+            unsafe { depot.put_empty_at(now, slab) };
+        }
+    }
+
+    #[test]
+    fn the_slabs_of_a_burst_are_kept_for_the_next_and_deallocated_after_a_rest() {
+        let (depot, heap, begin) = (Depot::new(), Heap::new(), Instant::now());
+        for round in 0..10 {
+            burst(&depot, &heap, begin + round * REST);
+            assert_eq!(depot.slabs(), BURST, "round {round}");
+        }
+        let end = begin + 10 * REST;
+        // The period with the last burst ends. In the next one, no slab is needed.
+        assert!(depot.tidy(end));
+        assert!(depot.tidy(end + REST / 2));
+        assert_eq!(depot.slabs(), BURST);
+        assert!(!depot.tidy(end + REST));
+        assert_eq!(depot.slabs(), KEPT);
+        assert!(!depot.tidy(end + 2 * REST));
+        assert_eq!(depot.slabs(), KEPT);
+        empty(&depot);
+    }
+
+    #[test]
+    fn a_release_waits_for_no_rest() {
+        let (depot, heap) = (Depot::new(), Heap::new());
+        burst(&depot, &heap, Instant::now());
+        depot.release();
+        assert_eq!(depot.slabs(), KEPT);
+        empty(&depot);
+    }
+
+    #[test]
+    fn threads_that_go_on_deallocate_what_an_earlier_burst_has_left() {
+        let (depot, heap, mut now) = (Depot::new(), Heap::new(), Instant::now());
+        burst(&depot, &heap, now);
+        for _ in 0..BURST {
+            now += REST;
+            let slab = depot.take(0, &heap).expect("one is kept");
+            // SAFETY: no slot was taken from the slab, which the test owns.
+            unsafe { depot.put_empty_at(now, slab) };
+        }
+        // One was needed in each period, beside those that are kept at all times.
+        assert_eq!(depot.slabs(), KEPT + 1);
+        empty(&depot);
+    }
+
+    /// Deallocates all slabs, for the leak checkers.
+    fn empty(depot: &Depot) {
+        let mut slabs = lock(&depot.0);
+        while let Some(slab) = slabs.take_empty() {
+            // SAFETY: the slab was taken from the list.
+            unsafe { Slab::delete(slab) };
+        }
     }
 }

@@ -18,7 +18,8 @@
 //! # What is kept
 //!
 //! A heap has at most a few slabs of each size, and a few empty ones. The depot keeps a fraction of the slabs in use, and
-//! a constant number. All other empty slabs are freed. Slabs with used and free slots are reused before empty ones.
+//! a constant number. All other empty slabs are freed once they were not needed for a few seconds, by the threads that go on,
+//! or by workers that sleep: see [`tidy`] and [`release`]. Slabs with used and free slots are reused before empty ones.
 
 mod depot;
 mod heap;
@@ -28,6 +29,7 @@ mod slab;
 
 use core::alloc::Layout;
 use core::ptr::NonNull;
+use core::time::Duration;
 
 use allocator_api2::alloc::{AllocError, Allocator, Global};
 
@@ -93,11 +95,22 @@ unsafe impl Allocator for Cached {
     }
 }
 
+/// Frees the slabs that were not needed for a while. Returns after what time an idle thread calls this again, if it has to.
+pub(crate) fn tidy() -> Option<Duration> {
+    process::tidy().then_some(depot::REST)
+}
+
+/// Frees the slabs that no task uses, except for a few: a pool has ended.
+pub(crate) fn release() {
+    process::release();
+}
+
 /// The heaps of this process.
 #[cfg(not(loom))]
 mod process {
     use core::cell::Cell;
     use core::ptr::NonNull;
+    use std::time::Instant;
 
     use super::depot::Depot;
     use super::heap::Heap;
@@ -173,6 +186,16 @@ mod process {
         }
     }
 
+    /// Frees the slabs that were not needed for a while. Returns whether others are kept for some time.
+    pub(super) fn tidy() -> bool {
+        DEPOT.tidy(Instant::now())
+    }
+
+    /// Frees the slabs that no task uses, except for a few.
+    pub(super) fn release() {
+        DEPOT.release();
+    }
+
     #[cold]
     #[inline(never)]
     fn allocate_slowly(class: usize) -> Option<NonNull<u8>> {
@@ -207,6 +230,12 @@ mod process {
 #[cfg(loom)]
 mod process {
     use core::ptr::NonNull;
+
+    pub(super) fn tidy() -> bool {
+        false
+    }
+
+    pub(super) fn release() {}
 
     pub(super) fn allocate(_: usize) -> Option<NonNull<u8>> {
         unreachable!("a model allocates from the global allocator")

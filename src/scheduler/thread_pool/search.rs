@@ -12,6 +12,7 @@ use super::entry::Item;
 use super::idle::SleepKind;
 use super::seat::Seat;
 use super::worker::{Seated, Worker};
+use crate::memory;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed};
 use crate::sync::{park, thread};
 
@@ -192,12 +193,14 @@ impl Seated<'_> {
                 park(nap);
                 return idle.get_up(seat, record);
             }
-            let limit = idle.watches(seat).then_some(WATCH);
+            let watches = idle.watches(seat);
+            // A worker that rests for long frees memory that no task needs.
+            let limit = if watches { Some(WATCH) } else { memory::tidy() };
             match &mut attendance {
                 Some(attendance) => attendance.wait(limit),
                 None => park(limit),
             }
-            if limit.is_some() && self.finds_neglected_slot() {
+            if watches && self.finds_neglected_slot() {
                 return idle.get_up(seat, record);
             }
         }

@@ -20,6 +20,7 @@ use super::seat::Seat;
 use super::spare::{SpareConfig, Spares};
 use super::worker::{Seated, Worker};
 use crate::Panic;
+use crate::memory;
 use crate::sync::atomic::{
     AtomicBool, AtomicU32, AtomicUsize,
     Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst},
@@ -255,6 +256,7 @@ impl PoolShared {
 /// Ends a thread of a pool: it leaves, and retires the memory if it is the last one.
 pub(super) fn part(shared: &'static PoolShared, generation: u32) {
     if shared.leave(generation) {
+        memory::release();
         let start = shared.spares.close();
         retire(shared);
         // The memory may be reused from here on. Dropped last, because the configuration contains user code, which may
