@@ -313,7 +313,7 @@ impl Entry {
 
     /// Marks the entry as one that is not queued after all.
     #[inline]
-    pub(crate) fn set_nowhere(&self) {
+    fn set_nowhere(&self) {
         self.set_place(EntryPlace::Nowhere);
     }
 

@@ -14,7 +14,7 @@
 //!
 //! | field | accessed by |
 //! |---|---|
-//! | `entry` | the thread that queues the frame, then the queue, then the polling thread; `link` under the tracker's lock |
+//! | `entry` | the thread that queues the frame, then the queue, then the polling thread; `link` under the tracker's lock. Its level is also raised, under that lock or the owner's |
 //! | `state` | any thread that holds a reference or an await |
 //! | `stopped` | any thread that holds a reference or an await, before a wake |
 //! | `placement`, `whom`, `second`, and the pointer to the tracker | written before the frame is shared. `placement` also by the polling thread, for the length of a scope |
@@ -86,6 +86,7 @@ pub(super) use self::stopping::Stopping;
 pub(super) use self::tracker::{Tracker, by_number};
 pub(super) use self::tracker_place::{Borrowed, TrackerPlace};
 pub(super) use self::vtable::FrameVtable;
+pub(super) use self::wake::WokenFrame;
 pub(super) use self::waker::{frame_of, waker};
 use crate::scheduler::thread_pool::Entry;
 use crate::sender::current;

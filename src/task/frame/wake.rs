@@ -12,6 +12,17 @@ use crate::sender::current;
 use crate::sync::atomic::Ordering::Relaxed;
 use crate::{Job, Transfer};
 
+/// What the owner of a frame does after it has [woken](Header::wake_for_owner) the frame.
+#[must_use]
+pub(in crate::task) enum WokenFrame {
+    /// Nothing: the frame was busy, or is done.
+    Not,
+    /// It runs the transfer, or returns it to its driver.
+    RunsHere(Transfer),
+    /// It calls [`Header::queue_woken`].
+    Waits,
+}
+
 impl Header {
     /// Queues a frame with its scheduler. It may run, and be freed, before this returns.
     ///
@@ -117,22 +128,28 @@ impl Header {
         unsafe { Header::woken(this, this.as_ref().state.wake(held), here) }
     }
 
-    /// Wakes the first frame of a strand, but leaves the queueing to the caller, which is its owner. Returns whether there is any: then the
-    /// frame is busy and in no queue. `observed` says whether it [is](Header::is_observed).
+    /// Wakes the first frame of a strand, but leaves it to the caller, which is its owner, to resume the frame. `observed` says whether it
+    /// [is](Header::is_observed).
     ///
     /// # Safety
     ///
-    /// The caller holds the lock that keeps the frame alive, and under which it raises the frame. If this returns `true`, the caller
-    /// releases that lock, and passes the frame to [`queue_woken`](Header::queue_woken).
+    /// The caller holds the lock that keeps the frame alive, and under which it raises the frame. It releases the lock, and does what the
+    /// result says.
     #[inline]
-    pub(in crate::task) unsafe fn wake_for_owner(this: NonNull<Header>, observed: bool) -> bool {
-        // SAFETY: the caller's promise.
+    pub(in crate::task) unsafe fn wake_for_owner(this: NonNull<Header>, observed: bool) -> WokenFrame {
+        // SAFETY: the caller's promise. A frame that this call made busy is in no queue and has a valid context.
         unsafe {
-            let is_woken = this.as_ref().state.wake(Holding::Nothing) == Wake::Enqueue;
-            if is_woken && !observed {
+            if this.as_ref().state.wake(Holding::Nothing) != Wake::Enqueue {
+                return WokenFrame::Not;
+            }
+            let placement = Header::placement(this).as_ref();
+            if placement.is_here() && (current::may_poll() || !placement.home.has_queue()) {
+                return WokenFrame::RunsHere(Transfer::to(this.cast::<Job>()));
+            }
+            if !observed {
                 Tracker::queue_by_owner(this);
             }
-            is_woken
+            WokenFrame::Waits
         }
     }
 
@@ -140,22 +157,22 @@ impl Header {
     ///
     /// # Safety
     ///
-    /// That has returned `true`, and this is the one call for it. `observed` is what was passed there. Unless it is set, the thread has run
-    /// no code of a user since, and waited for nothing.
+    /// That has returned [`WokenFrame::Waits`], and this is the one call for it. `observed` is what was passed there. Unless it is set, the
+    /// thread has run no code of a user since, and waited for nothing.
     pub(in crate::task) unsafe fn queue_woken(this: NonNull<Header>, observed: bool) -> Transfer {
-        // SAFETY: the caller's promise: a busy frame has a valid context, and is alive until it has run. An idle one has set no children
-        // aside.
+        // SAFETY: the caller's promise: a busy frame has a valid context. An idle one has set no children aside.
         unsafe {
+            let placement = Header::placement(this);
+            // A frame that was resumed during another poll: see `enqueue_child`.
+            let kind = match placement.as_ref().is_here() {
+                true => EntryKind::Child,
+                false => EntryKind::Plain,
+            };
             if observed {
-                return Header::woken(this, Wake::Enqueue, Placement::is_here);
+                this.as_ref().entry.set_kind(kind);
+                return Header::enqueue_in(placement, this);
             }
-            let is_here = Header::placement(this).as_ref().is_here();
-            if is_here && current::may_poll() {
-                // A thread that raises the frame does not wait for it.
-                this.as_ref().entry.set_nowhere();
-                return Transfer::to(this.cast::<Job>());
-            }
-            Header::enqueue_first(this, if is_here { EntryKind::Child } else { EntryKind::Plain })
+            Header::enqueue_first(this, kind)
         }
     }
 

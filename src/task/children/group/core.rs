@@ -1,6 +1,7 @@
 //! The shared part of a group, behind its handles: its children and their waiters.
 
 use core::cell::Cell;
+use core::iter;
 use core::mem;
 use core::ptr::{self, NonNull};
 use core::task::Waker;
@@ -19,7 +20,7 @@ use crate::sync::atomic::{
     AtomicBool, AtomicU8,
     Ordering::{Acquire, Relaxed},
 };
-use crate::task::frame::{ContextScope, Header, Home, Polling, Stopping};
+use crate::task::frame::{ContextScope, Header, Home, Polling, Stopping, WokenFrame};
 use crate::task::strand::{
     Awaiter, BATCH, Batch, Context, Counted, Link, Locals, Raising, Tether, ToRaise, current_level,
 };
@@ -322,45 +323,72 @@ impl GroupCore {
         lock.to_stop = lock.children.first().map_or(ptr::null_mut(), NonNull::as_ptr);
         drop(lock);
         let observed = Header::is_observed();
-        let mut woken = [None; BATCH];
-        let mut left = 0;
+        let (mut waiting, mut left) = ([None; BATCH], 0);
         let resumed = Transfer::collect(|| {
             if left == 0 {
-                left = self.wake_unlisted(&mut woken, observed);
+                let here = self.wake_unlisted(&mut waiting, &mut left, observed);
+                // First those that only this stack can run: what is woken below may block on them.
+                if !here.is_none() {
+                    return Some(here);
+                }
+                mem::forget(here);
+                if left == 0 {
+                    return None;
+                }
             }
-            left = left.checked_sub(1)?;
-            // SAFETY: `wake_unlisted` made the frame busy for this call. Queueing the others of a batch runs no code of a user, except for
-            // an instrument.
-            woken[left]
-                .take()
-                .map(|frame| unsafe { Header::queue_woken(frame, observed) })
+            let mut next = || {
+                left = left.checked_sub(1)?;
+                // SAFETY: `wake_unlisted` left the frame to this call. Between the two, only an instrument runs code of a user.
+                waiting[left]
+                    .take()
+                    .map(|frame| unsafe { Header::queue_woken(frame, observed) })
+            };
+            if observed {
+                return next();
+            }
+            // Another thread may wait for the end of the batch, to raise one of its frames: reactors are interrupted after that.
+            Some(without_interrupts(|| {
+                iter::from_fn(next).fold(Transfer::none(), Transfer::and)
+            }))
         });
         guard.defuse();
         resumed
     }
 
-    /// Makes the next children busy that listen without an entry, and returns their number. Zero if there are none. The caller queues
-    /// them.
-    fn wake_unlisted(&self, woken: &mut [Option<NonNull<Header>>; BATCH], observed: bool) -> usize {
-        let mut number = 0;
-        while number == 0 {
+    /// Wakes the next children that listen without an entry. Returns those that run here, and stores the others, which the caller
+    /// queues. Both are empty if there are none.
+    fn wake_unlisted(
+        &self,
+        waiting: &mut [Option<NonNull<Header>>; BATCH],
+        number: &mut usize,
+        observed: bool,
+    ) -> Transfer {
+        let mut here = Transfer::none();
+        while *number == 0 && here.is_none() {
             let mut lock = self.lock_state();
             for _ in 0..BATCH {
                 let Some(child) = NonNull::new(lock.to_stop) else {
-                    return number;
+                    return here;
                 };
                 lock.stop_next();
                 // SAFETY: the child is listed, and so alive under the lock.
                 unsafe {
                     let child = child.cast::<Header>();
-                    if Header::listens_unlisted(child) && Header::wake_for_owner(child, observed) {
-                        woken[number] = Some(child);
-                        number += 1;
+                    if !Header::listens_unlisted(child) {
+                        continue;
+                    }
+                    match Header::wake_for_owner(child, observed) {
+                        WokenFrame::Not => {}
+                        WokenFrame::RunsHere(frame) => here.append(frame),
+                        WokenFrame::Waits => {
+                            waiting[*number] = Some(child);
+                            *number += 1;
+                        }
                     }
                 }
             }
         }
-        number
+        here
     }
 
     #[inline]
