@@ -413,3 +413,55 @@ fn an_interrupt_may_raise_a_task_that_is_being_raised() {
         }
     }
 }
+
+/// A group queues the children that it stops in batches. A reactor is interrupted when all of a batch are queued: it may raise them, which
+/// waits until each of them is.
+#[test]
+fn an_interrupt_may_raise_children_that_are_being_stopped() {
+    const CHILDREN: usize = 40;
+    thread_local! {
+        static RAISED: RefCell<Option<Arc<Handle<()>>>> = const { RefCell::new(None) };
+    }
+    let seen = Arc::new(AtomicUsize::new(0));
+    let (pool, events) = answering({
+        let seen = seen.clone();
+        move || {
+            if let Some(handle) = RAISED.take() {
+                handle.raise(Priority::UserInteractive);
+                seen.fetch_add(1, SeqCst);
+            }
+        }
+    });
+    let scheduler = pool.scheduler();
+    for _ in 0..500 {
+        if seen.load(SeqCst) > 2 {
+            break;
+        }
+        let begun = Arc::new(AtomicUsize::new(0));
+        let options = SpawnOptions::new().scheduler(scheduler).priority(Priority::Background);
+        let spawns = task::group({
+            let begun = begun.clone();
+            async move |group| {
+                for _ in 0..CHILDREN {
+                    let begun = begun.clone();
+                    group.spawn(async move {
+                        begun.fetch_add(1, SeqCst);
+                        never::<(), ()>().await
+                    });
+                }
+            }
+        });
+        let handle = Arc::new(task::detach_with(options, spawns));
+        while begun.load(SeqCst) < CHILDREN {
+            thread::yield_now();
+        }
+        events.until_attended();
+        RAISED.set(Some(handle.clone()));
+        handle.cancel();
+        RAISED.take();
+        while !handle.is_finished() {
+            thread::yield_now();
+        }
+    }
+    assert_ne!(seen.load(SeqCst), 0);
+}
