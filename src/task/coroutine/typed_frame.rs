@@ -59,6 +59,12 @@ impl<T, E, F: Future<Output = Result<T, E>>> Produce<T, E> for Try<F> {
 pub(in crate::task) unsafe trait FrameTail<P, T, E, Cx: TaskContext>: Sized {
     /// Handles the end of a spawned child. `None` if the frame is owned by an operation or a future.
     const COMPLETE: Option<Complete>;
+
+    /// Returns whether the tail has nothing to drop, which is cheaper to ask than to call its destructor.
+    #[inline]
+    fn is_bare(&mut self) -> bool {
+        false
+    }
 }
 
 // SAFETY: it is one.
@@ -400,14 +406,15 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
                 FrameStage::Result(completion) => ptr::read(completion),
                 _ => Completion::Stopped,
             });
-            stage.write(FrameStage::Empty);
             if free {
                 Self::free_empty(header);
+            } else {
+                stage.write(FrameStage::Empty);
             }
         }
     }
 
-    /// Frees a frame without a future or a result.
+    /// Frees a frame whose future or result was moved out or dropped.
     ///
     /// # Safety
     ///
@@ -417,7 +424,10 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
         let guard = AbortOnUnwind::new();
         // SAFETY: the caller's promise.
         unsafe {
-            Self::tail(header).drop_in_place();
+            let mut tail = Self::tail(header);
+            if !tail.as_mut().is_bare() {
+                tail.drop_in_place();
+            }
             drop(Self::memory(header.cast()));
         }
         guard.defuse();

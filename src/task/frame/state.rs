@@ -277,11 +277,7 @@ impl FrameState {
     /// frame was not woken. The owner neither wakes the frame nor releases its reference before the frame is done.
     #[inline]
     pub(super) fn try_finish_private(&self, pending: PendingCounts) -> bool {
-        let state = self.0.load(Acquire);
-        let is_private = match pending.is_zero() {
-            true => state == REFERENCE | BUSY,
-            false => state.wrapping_add(pending.word()) == REFERENCE | BUSY,
-        };
+        let is_private = self.0.load(Acquire).wrapping_add(pending.word()) == REFERENCE | BUSY;
         if is_private {
             // No other thread changes the word, so a store suffices. This thread holds the references that are pending to
             // be released. A thread that ended an await does not touch the word again.

@@ -117,6 +117,12 @@ impl Tracker {
         }
     }
 
+    /// Returns whether the tracker has nothing to drop.
+    #[inline]
+    pub(in crate::task) fn is_bare(&mut self) -> bool {
+        self.moved.get_mut().is_none()
+    }
+
     /// Makes the strand tracked. No frame of it has begun.
     #[inline]
     pub(in crate::task) fn track(&self) {

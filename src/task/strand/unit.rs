@@ -295,6 +295,12 @@ impl Unit {
         }
     }
 
+    /// Returns whether the strand has nothing to drop.
+    #[inline]
+    pub(in crate::task) fn is_bare(&mut self) -> bool {
+        self.record.load(Relaxed).is_null() && self.tracker.is_bare()
+    }
+
     /// Makes the strand raisable.
     ///
     /// # Safety

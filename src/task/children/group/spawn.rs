@@ -134,6 +134,11 @@ where
     Cx: TaskContext,
 {
     const COMPLETE: Option<Complete> = Some(GroupRef::complete::<T, F, Cx>);
+
+    #[inline]
+    fn is_bare(&mut self) -> bool {
+        self.place().is_none() && self.unit.is_bare()
+    }
 }
 
 impl GroupCore {
