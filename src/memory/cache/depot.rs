@@ -199,6 +199,17 @@ impl Depot {
         unsafe { delete(surplus) };
     }
 
+    /// Returns the number of slabs that were not deallocated.
+    #[cfg(any(loom, test))]
+    pub(super) fn slabs(&self) -> usize {
+        let slabs = lock(&self.0);
+        slabs.kept + slabs.others
+    }
+}
+
+/// What a model, which has no time, does not use.
+#[cfg(not(loom))]
+impl Depot {
     /// Deallocates all slabs that were not needed for a while. Returns whether there are more than are kept at all times:
     /// then an idle thread calls this again after [`REST`].
     pub(super) fn tidy(&self, now: Instant) -> bool {
@@ -227,13 +238,6 @@ impl Depot {
             // SAFETY: they were taken from the list.
             unsafe { delete(surplus) };
         }
-    }
-
-    /// Returns the number of slabs that were not deallocated.
-    #[cfg(any(loom, test))]
-    pub(super) fn slabs(&self) -> usize {
-        let slabs = lock(&self.0);
-        slabs.kept + slabs.others
     }
 }
 
