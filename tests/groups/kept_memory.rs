@@ -68,6 +68,32 @@ fn the_memory_of_a_burst_is_kept_for_the_next_and_freed_by_workers_that_rest() {
 }
 
 #[test]
+fn a_thread_that_waits_for_long_frees_the_memory_of_a_burst() {
+    if !is_inside("a_thread_that_waits_for_long_frees_the_memory_of_a_burst") {
+        return;
+    }
+    let before = allocated_bytes();
+    // The tasks run on this thread alone: there is no pool.
+    let work = Task::new(async move {
+        let (peak, mut kept) = (burst().await - before, usize::MAX);
+        let begun = std::time::Instant::now();
+        while kept > 8 * MIB && begun.elapsed() < TOO_LONG {
+            // No worker of a pool rests meanwhile.
+            let (woken, waits) = async_channel::bounded::<()>(1);
+            thread::spawn(move || {
+                thread::sleep(std::time::Duration::from_millis(500));
+                drop(woken);
+            });
+            _ = waits.recv().await;
+            kept = allocated_bytes().saturating_sub(before);
+        }
+        (peak, kept)
+    });
+    let (peak, kept) = sync_wait::<Task<(usize, usize)>>(work).unwrap();
+    assert!(kept <= 8 * MIB, "{kept} of {peak}");
+}
+
+#[test]
 fn a_pool_that_ends_frees_the_memory_of_a_burst() {
     if !is_inside("a_pool_that_ends_frees_the_memory_of_a_burst") {
         return;

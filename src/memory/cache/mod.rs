@@ -19,7 +19,7 @@
 //!
 //! A heap has at most a few slabs of each size, and a few empty ones. The depot keeps a fraction of the slabs in use, and
 //! a constant number. All other empty slabs are freed once they were not needed for a few seconds, by the threads that go on,
-//! or by workers that sleep: see [`tidy`] and [`release`]. Slabs with used and free slots are reused before empty ones.
+//! or by threads that rest: see [`tidy`] and [`release`]. Slabs with used and free slots are reused before empty ones.
 
 mod depot;
 mod heap;

@@ -4,6 +4,7 @@ use core::ops::Deref;
 use core::ptr::{self, NonNull};
 
 use super::RunLoop;
+use crate::memory;
 use crate::scheduler::hosted::while_blocked;
 use crate::scheduler::thread_pool::Worker;
 use crate::scheduler::timer::{PendingTimers, Taken};
@@ -65,7 +66,8 @@ impl<'a> Driver<'a> {
             let due = Cell::new(ptr::null_mut::<Job>());
             let awake = || self.pushed.load(Acquire) != asleep || !due.get().is_null() || over();
             let nap = || match self.served().map(PendingTimers::take_due_or_park) {
-                None => park(None),
+                // A thread that rests for long frees memory that no task needs.
+                None => park(memory::tidy()),
                 Some(taken) => due.set(taken.map_or(ptr::null_mut(), |due| due.head)),
             };
             while_blocked(|| match worker {
