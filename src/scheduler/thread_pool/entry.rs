@@ -311,12 +311,6 @@ impl Entry {
         self.place.store(EntryPlace::Coming.encode(), Relaxed);
     }
 
-    /// Marks the entry as one that is not queued after all.
-    #[inline]
-    fn set_nowhere(&self) {
-        self.set_place(EntryPlace::Nowhere);
-    }
-
     /// Marks the entry as running on a seat.
     #[inline]
     pub(super) fn set_running(&self, seat: usize) {
@@ -403,7 +397,7 @@ impl OwnedEntry {
         // SAFETY: the entry is valid until it runs, by the contract of `new`. It is in no queue, and this is the only run:
         // `self` was consumed.
         unsafe {
-            entry.as_ref().set_nowhere();
+            entry.as_ref().set_place(EntryPlace::Nowhere);
             entry.as_ref().set_kind(EntryKind::Plain);
             Job::run(entry.cast()).run();
         }
@@ -425,7 +419,7 @@ impl OwnedEntry {
     /// Returns a transfer that runs the entry's job.
     pub(super) fn into_transfer(self) -> Transfer {
         // A thread that raises the entry may still look for it in its last queue.
-        self.get().set_nowhere();
+        self.get().set_place(EntryPlace::Nowhere);
         // SAFETY: the entry is in no queue and stays valid until its job runs, by the contract of `new`.
         unsafe { Transfer::to(self.0.cast()) }
     }

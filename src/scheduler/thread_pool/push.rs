@@ -78,7 +78,7 @@ impl Seated<'_> {
         match unsafe { self.seat.children.push_at_once(child) } {
             Ok(1) => self.wake_for_child(1),
             Ok(count) => {
-                if !self.is_busy_with_children() {
+                if !self.others_are_busy() {
                     self.wake_for_child(count);
                 }
             }
@@ -86,6 +86,7 @@ impl Seated<'_> {
         }
     }
 
+    /// Queues a child when the lock of the children is not biased, or their array is full.
     #[cold]
     #[inline(never)]
     fn push_child_slowly(self, child: OwnedEntry) {
@@ -94,9 +95,9 @@ impl Seated<'_> {
         self.wake_for_child(count);
     }
 
-    /// Returns whether no other worker is at rest or naps. Otherwise the caller asks again, with the full barrier.
+    /// Returns whether no other worker rests or naps. If it returns `false`, the caller asks again, with the full barrier.
     #[inline(always)]
-    fn is_busy_with_children(self) -> bool {
+    fn others_are_busy(self) -> bool {
         if !self.shared().is_light() {
             return false;
         }
@@ -115,7 +116,7 @@ impl Seated<'_> {
                 return;
             }
         }
-        if self.is_busy_with_children() {
+        if self.others_are_busy() {
             return;
         }
         // Pairs with the state changes of searchers, and with the end of a nap.
