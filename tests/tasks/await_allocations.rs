@@ -57,8 +57,10 @@ impl Crew {
         F: Future + Send + 'static,
     {
         self.each(make, |first, second, home| {
-            // The first await allocates the block, unless its thread has one cached.
-            assert!(first - expected <= 1, "{what}, first in a task on {home}: {first}");
+            // The first await allocates the block, unless its thread has one cached; and another one for a sender that erases the type of
+            // its stop token, which no thread has cached where there are no slabs.
+            let blocks = if cfg!(sanitized = "address") { 2 } else { 1 };
+            assert!(first - expected <= blocks, "{what}, first in a task on {home}: {first}");
             assert!(
                 second.is_none_or(|second| second == expected),
                 "{what}, in a task on {home}: {second:?}"
