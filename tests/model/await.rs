@@ -10,7 +10,7 @@ use bowline::scheduler::InlineScheduler;
 use bowline::task::SenderFuture;
 use loom::sync::atomic::{AtomicBool, Ordering::AcqRel};
 
-use crate::support::{Ended, Stoppable, Watched, race};
+use crate::support::{Ended, Remote, Stoppable, Watched, race};
 use crate::task::{Failure, begin_and_stop, task};
 
 fn awaited(sender: Stoppable) -> SenderFuture<Stoppable> {
@@ -266,6 +266,50 @@ fn the_moves_of_two_awaits_race_with_their_completions() {
         assert_eq!(report.get(), Ended::Value(6));
         "over"
     });
+}
+
+/// A task that was stopped awaits under another waker. It is polled once more, by a wake of its own, while the await ends: that poll asks
+/// nothing of the await. The value is not lost, although the task waits for nothing else that holds it.
+fn the_end_races_with_a_poll_of_a_stopped_task<F>(
+    elsewhere: impl Fn(SenderFuture<Remote<Failure>>) -> F + Copy + Send + Sync + 'static,
+) where
+    F: Future<Output = Result<Watched, Failure>> + Send + 'static,
+{
+    race(3, &["here", "there"], move |world, root, report| {
+        let (remote, threads) = (world.remote(6), world.threads.clone());
+        let inside = async move {
+            let mut await_elsewhere = Box::pin(elsewhere(SenderFuture::new(remote)));
+            let mut begun = false;
+            poll_fn(move |context| {
+                let polled = await_elsewhere.as_mut().poll(context);
+                if !std::mem::replace(&mut begun, true) {
+                    let waker = context.waker().clone();
+                    threads.spawn(move || waker.wake());
+                }
+                polled
+            })
+            .await
+        };
+        let source = StopSource::new();
+        source.request_stop();
+        let work = task(inside)
+            .write_env(WithScheduler(InlineScheduler))
+            .write_env(WithStopToken(source.token()));
+        submit(work, root);
+        world.end();
+        assert_eq!(report.get(), Ended::Value(6));
+        if report.here() { "here" } else { "there" }
+    });
+}
+
+#[test]
+fn the_end_of_an_await_elsewhere_races_with_a_poll_of_a_stopped_task() {
+    the_end_races_with_a_poll_of_a_stopped_task(|awaited| announced(Box::pin(awaited)));
+}
+
+#[test]
+fn the_end_of_an_await_that_moved_races_with_a_poll_of_a_stopped_task() {
+    the_end_races_with_a_poll_of_a_stopped_task(moved);
 }
 
 /// The future is dropped after it has moved, while its await ends. The task continues.

@@ -8,12 +8,17 @@
 //! | an await is | list and flag | next |
 //! |---|---|---|
 //! | plain | not listed | [registered](Polling::wakes_also) by the polling thread |
-//! | registered | listed; the frame has `MOVED` | *replaced* by a poll under another waker, or *taken* |
-//! | taken | not listed; the last one clears `MOVED` | by the thread that [ends](Header::end_await) the await, which wakes the waker; or by the polling thread, if the await has ended |
+//! | registered | listed; the frame has `MOVED` | *replaced* by a poll under another waker; *announced* by the thread that [ends](Header::end_await) the await; or *removed* by the polling thread, if the await has ended |
+//! | announced | listed without its waker, which the ending thread wakes | *removed* by that thread |
+//! | removed | not listed; the last one clears `MOVED` | |
 //!
 //! No wake is lost. The ending thread publishes the result, and then exchanges the state word. If its exchange comes before
 //! `MOVED` is set, the polling thread synchronizes with that exchange, and finds the result right after it has registered the
 //! waker. Otherwise the ending thread sees `MOVED`, and takes the waker under the lock. Both together are harmless.
+//!
+//! A stop does not end the poll of a frame that has `MOVED`: the code that polls may not have asked the await at all. That must hold until
+//! the other executor knows of the end. So the ending thread wakes the waker first, then sets `ANNOUNCED`, and then clears `MOVED`. A
+//! poll that finds `ANNOUNCED` at its end may have begun before that wake, and is [repeated](Polling::is_held).
 //!
 //! An await is registered only until it has ended, so the list is empty when the strand ends. A future that was dropped or
 //! forgotten leaves its waker to the end of the await. An address that is used again gets a wake too many.
@@ -33,8 +38,16 @@ pub(in crate::task) struct MovedWaker {
     frame: NonNull<Header>,
     /// The address of the await: its block, or the frame of the child.
     key: NonNull<()>,
-    waker: Waker,
+    /// `None` while the thread that has ended the await wakes it.
+    waker: Option<Waker>,
     next: MovedWakers,
+}
+
+impl MovedWaker {
+    /// Returns whether this is the entry of an await that no thread is announcing the end of.
+    fn is_registered_for(&self, frame: NonNull<Header>, key: NonNull<()>) -> bool {
+        self.key == key && self.frame == frame && self.waker.is_some()
+    }
 }
 
 /// Removes the first waker that matches.
@@ -47,14 +60,12 @@ fn remove(mut at: &mut MovedWakers, is_match: impl Fn(&MovedWaker) -> bool) -> M
     Some(removed)
 }
 
-fn has(mut at: &MovedWakers, is_match: impl Fn(&MovedWaker) -> bool) -> bool {
-    while let Some(moved) = at {
-        if is_match(moved) {
-            return true;
-        }
-        at = &moved.next;
+/// Finds the first waker that matches.
+fn find(mut at: &mut MovedWakers, is_match: impl Fn(&MovedWaker) -> bool) -> Option<&mut MovedWaker> {
+    while !is_match(at.as_ref()?) {
+        at = &mut at.as_mut()?.next;
     }
-    false
+    at.as_deref_mut()
 }
 
 impl Polling<'_> {
@@ -64,15 +75,16 @@ impl Polling<'_> {
         // The code that polls may block until the await has ended, so this stack must not be needed for that.
         current::publish();
         let frame = self.frame();
-        let is_same = |moved: &MovedWaker| moved.key == key && moved.frame == frame;
+        let is_same = |moved: &MovedWaker| moved.is_registered_for(frame, key);
         // SAFETY: the frame is polled, so its strand has not ended.
         let tracker: &Tracker = unsafe { Header::tracker(frame).as_ref() };
-        let is_known = has(&tracker.lock(), |moved| is_same(moved) && moved.waker.will_wake(waker));
+        let is_known = find(&mut tracker.lock(), is_same)
+            .is_some_and(|moved| moved.waker.as_ref().is_some_and(|known| known.will_wake(waker)));
         if !is_known {
             let mut moved = Box::new(MovedWaker {
                 frame,
                 key,
-                waker: waker.clone(),
+                waker: Some(waker.clone()),
                 next: None,
             });
             let replaced = {
@@ -89,13 +101,23 @@ impl Polling<'_> {
         let has_ended = has_ended();
         if has_ended {
             // SAFETY: the frame is polled, so it is not done.
-            drop(unsafe { take(frame, key) });
+            drop(unsafe { remove_from(frame, is_same) });
         }
         has_ended
     }
 }
 
 impl Header {
+    /// Notes that the waker of an await which another executor polls was woken for its end.
+    ///
+    /// # Safety
+    ///
+    /// The frame counts the caller as an await, and is woken when that ends.
+    pub(in crate::task) unsafe fn announce(this: NonNull<Header>) {
+        // SAFETY: the caller's promise.
+        unsafe { this.as_ref() }.state.set_announced();
+    }
+
     /// Wakes the waker that is registered for an await, if any. The await has ended.
     ///
     /// # Safety
@@ -103,25 +125,34 @@ impl Header {
     /// The frame is not done.
     #[cold]
     pub(super) unsafe fn wake_moved(this: NonNull<Header>, key: NonNull<()>) {
+        // SAFETY: the caller's promise; the strand has not ended before its frames.
+        let tracker: &Tracker = unsafe { Header::tracker(this).as_ref() };
+        let registered =
+            find(&mut tracker.lock(), |moved| moved.is_registered_for(this, key)).and_then(|moved| moved.waker.take());
+        let Some(waker) = registered else {
+            return;
+        };
+        // A panic of the waker went through the panic hook, and no caller can receive it.
+        _ = Panic::catch(|| waker.wake()).map_err(Panic::discard);
+        header_of(this).state.set_announced();
+        // Awaits with the same key that end one after the other have an entry each, without a waker. It does not matter which is removed.
+        let is_announced = |moved: &MovedWaker| moved.key == key && moved.frame == this && moved.waker.is_none();
         // SAFETY: the caller's promise.
-        if let Some(moved) = unsafe { take(this, key) } {
-            // A panic of the waker went through the panic hook, and no caller can receive it.
-            _ = Panic::catch(|| moved.waker.wake()).map_err(Panic::discard);
-        }
+        drop(unsafe { remove_from(this, is_announced) });
     }
 }
 
-/// Takes the waker of an await out of the list.
+/// Removes the entry of an await from the list.
 ///
 /// # Safety
 ///
 /// The frame is not done.
-unsafe fn take(frame: NonNull<Header>, key: NonNull<()>) -> MovedWakers {
+unsafe fn remove_from(frame: NonNull<Header>, is_match: impl Fn(&MovedWaker) -> bool) -> MovedWakers {
     // SAFETY: the caller's promise; the strand has not ended before its frames.
     let mut list = unsafe { Header::tracker(frame).as_ref() }.lock();
-    let taken = remove(&mut list, |moved| moved.key == key && moved.frame == frame);
-    if taken.is_some() && !has(&list, |moved| moved.frame == frame) {
+    let removed = remove(&mut list, is_match);
+    if removed.is_some() && find(&mut list, |moved| moved.frame == frame).is_none() {
         header_of(frame).state.set_moved(false);
     }
-    taken
+    removed
 }

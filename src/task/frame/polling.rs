@@ -231,8 +231,18 @@ impl<'p> Polling<'p> {
 
     /// Returns whether something that this poll has not polled forbids to stop the frame: a shield, a handler, or an await that
     /// another executor polls.
+    ///
+    /// Such an await may have ended during the poll, before the executor was told to poll it. Then the frame is polled once more.
     pub(in crate::task) fn is_held(self) -> bool {
-        self.header().state.is_moved() || self.header().has_holding_block()
+        let header = self.header();
+        if header.state.is_moved() || header.has_holding_block() {
+            return true;
+        }
+        let is_announced = header.state.take_announced();
+        if is_announced {
+            self.poll_again();
+        }
+        is_announced
     }
 
     /// Returns the present turn. It changes at the end of a poll that [requeues](Polling::requeue) the frame.

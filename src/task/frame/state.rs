@@ -5,7 +5,7 @@ use crate::sync::atomic::{
     Ordering::{AcqRel, Acquire, Relaxed, Release},
 };
 
-/// Five flags and two counts in one word: which thread may poll the frame, and what keeps it alive.
+/// Six flags and two counts in one word: which thread may poll the frame, and what keeps it alive.
 ///
 /// | flag | means | set by | cleared by |
 /// |---|---|---|---|
@@ -13,6 +13,7 @@ use crate::sync::atomic::{
 /// | `NOTIFIED` | the frame was woken while it was busy: it is queued again | a waking thread | the polling thread, in `suspend` and [`requeue`](FrameState::requeue) |
 /// | `DONE` | the future was dropped, and nothing that it began is in flight | the polling thread, in [`finish`](FrameState::finish) | never |
 /// | `MOVED` | a waker is registered for an await of the frame: see [`moved`](super::moved) | the polling thread, under the lock of the strand | the thread that takes the last such waker, under that lock. So a frame without awaits does not have it |
+/// | `ANNOUNCED` | an await that another executor polls has ended, and its waker was woken: see [`moved`](super::moved) | the thread that ends the await, after that wake and before its own wake of the frame | the polling thread, in [`take_announced`](FrameState::take_announced) and `finish` |
 /// | `UNOWNED` | the owner released a frame that was not done: [`finish`](FrameState::finish) has the result dropped | the owner, in [`release_owner`](FrameState::release_owner) | never |
 ///
 /// | count | one for each | the frame |
@@ -35,9 +36,10 @@ const NOTIFIED: usize = 2;
 const DONE: usize = 4;
 const MOVED: usize = 8;
 const UNOWNED: usize = 16;
-const AWAIT: usize = 32;
+const ANNOUNCED: usize = 32;
+const AWAIT: usize = 64;
 /// The awaits occupy the lower half of the word, and borrow from the upper half while they are below zero.
-const REFERENCE: usize = 1 << (usize::BITS / 2 + 2);
+const REFERENCE: usize = 1 << (usize::BITS / 2 + 3);
 /// A count beyond this is the result of leaking: the process aborts before it overflows.
 const MANY: usize = usize::MAX / REFERENCE / 4;
 
@@ -226,6 +228,17 @@ impl FrameState {
         };
     }
 
+    /// Notes that a waker of another executor was woken for an await that has ended. A wake of the frame follows.
+    #[cold]
+    pub(super) fn set_announced(&self) {
+        self.0.fetch_or(ANNOUNCED, AcqRel);
+    }
+
+    /// Returns whether such an await has ended since the last call. The caller polls the frame.
+    pub(super) fn take_announced(&self) -> bool {
+        self.0.load(Acquire) & ANNOUNCED != 0 && self.0.fetch_and(!ANNOUNCED, AcqRel) & ANNOUNCED != 0
+    }
+
     /// Ends a poll after which the frame waits. Returns `true` if it was woken during the poll: then it is still busy, and the
     /// caller queues it.
     pub(super) fn suspend(&self, pending: PendingCounts) -> bool {
@@ -298,7 +311,7 @@ impl FrameState {
             if has_result && counted & UNOWNED != 0 && counted / REFERENCE != 0 {
                 return Finish::Unowned;
             }
-            let next = (counted & !(BUSY | NOTIFIED)) | DONE;
+            let next = (counted & !(BUSY | NOTIFIED | ANNOUNCED)) | DONE;
             match self.0.compare_exchange_weak(state, next, AcqRel, Acquire) {
                 Err(now) => state = now,
                 Ok(_) if counted / REFERENCE == 0 => return Finish::Free,

@@ -32,8 +32,10 @@ pub(in crate::task) unsafe trait Tethered {
     /// The tether has the reference, and does not use the value afterwards.
     unsafe fn release(this: NonNull<Self>);
 
-    /// Whether code that awaits this may be polled apart from the rest of the frame's future.
-    const IS_AWAITED: bool = false;
+    /// Returns whether code that another executor polls awaits this, and that executor does not know yet that the value has ended.
+    fn is_awaited(&self) -> bool {
+        false
+    }
 }
 
 /// A block in the memory of a frame that owns a reference to the tethered value.
@@ -110,7 +112,7 @@ unsafe impl<T: Tethered> BlockContent for Tether<T> {
         // SAFETY: the caller's promise. The tether's reference keeps the value alive until it is released here.
         unsafe {
             let this = this.as_ref();
-            let is_loose = this.is_loose.load(Acquire);
+            let is_loose = this.is_loose.load(Acquire) && !this.what.as_ref().is_awaited();
             if is_loose {
                 // Cleared first: dropping the reference may make the frame sweep again.
                 this.is_loose.store(false, Relaxed);
@@ -121,7 +123,7 @@ unsafe impl<T: Tethered> BlockContent for Tether<T> {
     }
 
     unsafe fn holds(this: NonNull<Self>) -> bool {
-        // SAFETY: the caller's promise.
-        T::IS_AWAITED && !unsafe { this.as_ref() }.is_loose.load(Acquire)
+        // SAFETY: the caller's promise. The tether has not been swept, so its reference keeps the value alive.
+        unsafe { this.as_ref().what.as_ref() }.is_awaited()
     }
 }

@@ -56,6 +56,7 @@ pub(super) struct ForeignCore {
 /// | `driver` | the future, while it polls or is dropped: its thread; zero after it has checked the rest | no wake is needed; a wait on that thread runs the queue |
 /// | `homed` | a local task that starts here, until it is done | the drop of the future ends these first, on this thread |
 /// | `done` | the completion, after it wrote the result | the future takes the result, or drops it |
+/// | `announced` | the completion, after it woke `waker` | the task around may stop although the future was not polled |
 /// | `stopping` | the future, when it is dropped before that | queued frames stop |
 /// | `closed` | the future, when it has the result, or was dropped and has run the queue | no poll follows: scheduled work runs on the global pool, the completion drops the result |
 ///
@@ -70,6 +71,7 @@ pub(super) struct ForeignQueue {
     pub(super) driver: usize,
     pub(super) homed: Vec<NonNull<Header>>,
     pub(super) done: bool,
+    pub(super) announced: bool,
     pub(super) stopping: bool,
     pub(super) closed: bool,
 }
@@ -168,6 +170,9 @@ impl ForeignCore {
         match core.around {
             // SAFETY: the frame counts this until now, so its context is valid.
             Some(around) => unsafe {
+                // In this order: see `frame::moved`.
+                Header::announce(around.frame);
+                lock(&core.queue).announced = true;
                 around.context.as_ref().exit();
                 Header::end_wait(around.frame, |_| false)
             },
@@ -215,8 +220,6 @@ impl ForeignCore {
 
 // SAFETY: `release` drops one reference to the block.
 unsafe impl Tethered for ForeignCore {
-    const IS_AWAITED: bool = true;
-
     unsafe fn abandon(this: NonNull<Self>, _: Polling<'_>) -> Transfer {
         // SAFETY: the tether holds a reference.
         unsafe { ForeignRef::of(this) }.give_up();
@@ -226,6 +229,11 @@ unsafe impl Tethered for ForeignCore {
     unsafe fn release(this: NonNull<Self>) {
         // SAFETY: the caller's promise: this is the tether's reference.
         unsafe { ForeignRef::from_raw(this) }.has_tether.set(false);
+    }
+
+    fn is_awaited(&self) -> bool {
+        let queue = lock(&self.queue);
+        !queue.announced && !queue.closed
     }
 }
 
