@@ -2,7 +2,6 @@
 
 use std::future::{Future, pending};
 use std::hint::{self, black_box};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, mpsc};
 use std::thread;
@@ -334,8 +333,12 @@ pub(super) fn skynet_in_rayon(pool: &rayon::ThreadPool, leaves: u64) -> Sample {
 }
 
 /// Returns the sum of the numbers of `leaves` leaves from `first` on.
-fn skynet(first: u64, leaves: u64) -> Pin<Box<dyn Future<Output = u64> + Send>> {
-    Box::pin(async move {
+#[expect(
+    clippy::manual_async_fn,
+    reason = "the bound `Send` lets it spawn itself without a box"
+)]
+fn skynet(first: u64, leaves: u64) -> impl Future<Output = u64> + Send {
+    async move {
         if leaves == 1 {
             return first;
         }
@@ -351,11 +354,12 @@ fn skynet(first: u64, leaves: u64) -> Pin<Box<dyn Future<Output = u64> + Send>> 
             sum
         })
         .await
-    })
+    }
 }
 
-fn skynet_of_tokio(first: u64, leaves: u64) -> Pin<Box<dyn Future<Output = u64> + Send>> {
-    Box::pin(async move {
+#[expect(clippy::manual_async_fn, reason = "as for `skynet`")]
+fn skynet_of_tokio(first: u64, leaves: u64) -> impl Future<Output = u64> + Send {
+    async move {
         if leaves == 1 {
             return first;
         }
@@ -368,7 +372,7 @@ fn skynet_of_tokio(first: u64, leaves: u64) -> Pin<Box<dyn Future<Output = u64> 
             sum += child.await.expect("it ends");
         }
         sum
-    })
+    }
 }
 
 /// Returns the same sum from a tree of jobs, each of which adds its part to that of its parent.

@@ -4,7 +4,7 @@ use core::alloc::Layout;
 use core::any::TypeId;
 use core::future::Future;
 use core::marker::PhantomData;
-use core::mem::{self, MaybeUninit};
+use core::mem::{self, ManuallyDrop, MaybeUninit};
 use core::pin::Pin;
 use core::ptr::{self, NonNull};
 use core::task::{Context as Cx, Poll};
@@ -98,9 +98,21 @@ struct OwnWholeFrame<P, T, E, Cx: TaskContext, X> {
 }
 
 enum FrameStage<P, T, E> {
-    Future(P),
+    Future(InPlace<P>),
     Result(Completion<T, E>),
     Empty,
+}
+
+/// A future that is moved to its place in a frame by itself: as a part of the stage it would be copied once more.
+#[repr(transparent)]
+struct InPlace<P>(MaybeUninit<P>);
+
+impl<P> Drop for InPlace<P> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: `Frame::write_from` has moved the future in, before any other function sees the stage.
+        unsafe { self.0.assume_init_drop() };
+    }
 }
 
 impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P, T, E, Cx, X> {
@@ -112,8 +124,8 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
         tail: X,
     ) -> Result<NonNull<Header>, OutOfMemoryError> {
         let memory = Self::allocate_frame(&allocator)?;
-        // SAFETY: the memory was just allocated.
-        Ok(unsafe { Self::write(memory, future, allocator, tail) })
+        // SAFETY: the memory was just allocated. The future is not used afterwards.
+        Ok(unsafe { Self::write_from(memory, &raw const *ManuallyDrop::new(future), allocator, tail) })
     }
 
     /// Allocates the memory of a frame.
@@ -129,15 +141,16 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
             .map_err(|_| OutOfMemoryError::new(Self::LAYOUT))
     }
 
-    /// Writes an unstarted frame, owned by the caller.
+    /// Writes an unstarted frame, owned by the caller. Moves the future out of its place, since it may be large.
     ///
     /// # Safety
     ///
-    /// The memory is from [`allocate_frame`](Frame::allocate_frame) of this allocator, and is exclusive.
+    /// The memory is from [`allocate_frame`](Frame::allocate_frame) of this allocator, and is exclusive. The caller owns the future, and
+    /// does not use it afterwards.
     #[inline]
-    pub(in crate::task) unsafe fn write(
+    pub(in crate::task) unsafe fn write_from(
         memory: NonNull<u8>,
-        future: P,
+        future: *const P,
         allocator: Cx::Allocator,
         tail: X,
     ) -> NonNull<Header> {
@@ -146,7 +159,11 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
         // SAFETY: the caller's promise: the memory has the layout of the whole frame. All fields are written.
         unsafe {
             (&raw mut (*place).header).write(Header::new(Self::VTABLE));
-            (&raw mut (*place).stage).write(FrameStage::Future(future));
+            let stage = &raw mut (*place).stage;
+            stage.write(FrameStage::Future(InPlace(MaybeUninit::uninit())));
+            if let FrameStage::Future(InPlace(place)) = &mut *stage {
+                ptr::copy_nonoverlapping(future, place.as_mut_ptr(), 1);
+            }
             (&raw mut (*place).allocator).write(allocator);
             Self::tail(frame.cast()).write(tail);
             if let Some(own) = Self::own(frame) {
@@ -165,7 +182,8 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
         // SAFETY: the caller has exclusive access. The future was not polled, and so not pinned.
         let stage = unsafe { &mut (*header.cast::<Self>().as_ptr()).stage };
         match mem::replace(stage, FrameStage::Empty) {
-            FrameStage::Future(future) => Ok(future),
+            // SAFETY: a frame that was written has its future, which is read once.
+            FrameStage::Future(future) => Ok(unsafe { ManuallyDrop::new(future).0.assume_init_read() }),
             FrameStage::Result(Completion::Panicked(payload)) => Err(payload),
             _ => unreachable!("a frame that was not polled has its future, or the panic of its context"),
         }
@@ -345,7 +363,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
             // The frame waited for an orphan, or ended before it began.
             return Polled::Done;
         };
-        let future = ptr::from_mut(future);
+        let future = future.0.as_mut_ptr();
         let mut own_room = MaybeUninit::<Completion<T, E>>::uninit();
         let result = room.map_or(own_room.as_mut_ptr(), |room| room.cast().as_ptr());
         // SAFETY: the result is the caller's room, or the one on this stack. The polling thread owns the future, which does not move.

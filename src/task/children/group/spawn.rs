@@ -4,7 +4,7 @@ use core::convert::Infallible;
 use core::error::Error;
 use core::fmt;
 use core::future::Future;
-use core::mem;
+use core::mem::{self, MaybeUninit};
 use core::panic::Location;
 use core::ptr::NonNull;
 use std::boxed::Box;
@@ -24,6 +24,54 @@ use crate::task::coroutine::{Frame, FrameTail, Plain, TaskContext};
 use crate::task::frame::{Complete, FrameSuccessor, Header, Site, Tracker};
 use crate::task::strand::{Context, Unit};
 
+/// A child that a frame may take, and return: a place that is moved out of, as a future may be large.
+struct Unspawned<F> {
+    child: MaybeUninit<Plain<F>>,
+    /// Whether the place has the child.
+    is_here: bool,
+}
+
+impl<F> Unspawned<F> {
+    #[inline]
+    fn new(child: F) -> Self {
+        Unspawned {
+            child: MaybeUninit::new(Plain(child)),
+            is_here: true,
+        }
+    }
+
+    /// Gives the child to the caller, who moves it out.
+    #[inline]
+    fn move_out(&mut self) -> *const Plain<F> {
+        self.is_here = false;
+        self.child.as_ptr()
+    }
+
+    #[inline]
+    fn move_in(&mut self, child: Plain<F>) {
+        self.child.write(child);
+        self.is_here = true;
+    }
+
+    /// Takes the child, which is here.
+    #[inline]
+    fn take(mut self) -> F {
+        debug_assert!(self.is_here);
+        // SAFETY: a refused child is here.
+        unsafe { self.move_out().read() }.0
+    }
+}
+
+impl<F> Drop for Unspawned<F> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.is_here {
+            // SAFETY: the flag says that the place has the child.
+            unsafe { self.child.assume_init_drop() };
+        }
+    }
+}
+
 /// The frame of a child.
 type MemberFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Member>;
 
@@ -32,8 +80,8 @@ impl GroupRef {
     #[inline]
     pub(super) fn spawn<T, F, Cx>(
         &self,
-        future: F,
-        (allocator, place): (Cx::Allocator, Option<Box<ChildPlace>>),
+        child: F,
+        options: (Cx::Allocator, Option<Box<ChildPlace>>),
         room: Option<Granted>,
         site: Site,
     ) -> Result<(), SpawnError<F>>
@@ -42,25 +90,47 @@ impl GroupRef {
         F: Future<Output = T> + Send + 'static,
         Cx: TaskContext,
     {
-        if self.is_cancelled() {
-            return Err(SpawnError::new(SpawnErrorKind::Cancelled, future));
+        let mut child = Unspawned::new(child);
+        // A closure for `map_err` would contain the child, and be made for each spawn.
+        match self.spawn_from::<T, F, Cx>(&mut child, options, room, site) {
+            Ok(()) => Ok(()),
+            Err(kind) => Err(SpawnError::new(kind, child.take())),
         }
-        let Ok(memory) = MemberFrame::<F, T, Cx>::allocate_frame(&allocator) else {
-            return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, future));
-        };
+    }
+
+    /// Starts a child that is spawned at `site`, and moves it out of its place. If the group refuses it, it stays there.
+    #[inline]
+    fn spawn_from<T, F, Cx>(
+        &self,
+        child: &mut Unspawned<F>,
+        (allocator, place): (Cx::Allocator, Option<Box<ChildPlace>>),
+        room: Option<Granted>,
+        site: Site,
+    ) -> Result<(), SpawnErrorKind>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+        Cx: TaskContext,
+    {
+        if self.is_cancelled() {
+            return Err(SpawnErrorKind::Cancelled);
+        }
+        let memory = MemberFrame::<F, T, Cx>::allocate_frame(&allocator).map_err(|_| SpawnErrorKind::OutOfMemory)?;
         let member = Member::new(Unit::spawned(site), place);
         // SAFETY: the memory is for such a frame, which is new and not shared. The group is alive until the child has ended.
         unsafe {
-            let frame = MemberFrame::<F, T, Cx>::write(memory, Plain(future), allocator, member);
+            let frame = MemberFrame::<F, T, Cx>::write_from(memory, child.move_out(), allocator, member);
             let member = MemberFrame::<F, T, Cx>::tail(frame);
             let Ok(context) = GroupCore::settle_child(self.as_ptr(), member, frame) else {
-                return Err(Self::refuse::<T, F, Cx>(frame, SpawnErrorKind::OutOfMemory));
+                Self::refuse::<T, F, Cx>(frame, child);
+                return Err(SpawnErrorKind::OutOfMemory);
             };
             if !GroupCore::launch(self.as_ptr(), frame, member, context, room.is_some()) {
                 Header::unbegin(frame);
                 // No frame used the hop, so it is idle.
                 member.as_ref().take_back(frame);
-                return Err(Self::refuse::<T, F, Cx>(frame, SpawnErrorKind::Ended));
+                Self::refuse::<T, F, Cx>(frame, child);
+                return Err(SpawnErrorKind::Ended);
             }
             // The child has the place now.
             drop(room.map(Granted::take));
@@ -69,14 +139,14 @@ impl GroupRef {
         Ok(())
     }
 
-    /// Takes the child out of a frame that was never polled, and frees the frame. Resumes the panic of the child's scheduler, if
+    /// Moves the child out of a frame that was never polled back to its place, and frees the frame. Resumes the panic of the child's scheduler, if
     /// that has replaced the child.
     ///
     /// # Safety
     ///
     /// The caller has exclusive access to the frame of such a child, and does not use it afterwards.
     #[cold]
-    unsafe fn refuse<T, F, Cx>(frame: NonNull<Header>, kind: SpawnErrorKind) -> SpawnError<F>
+    unsafe fn refuse<T, F, Cx>(frame: NonNull<Header>, place: &mut Unspawned<F>)
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
@@ -87,7 +157,7 @@ impl GroupRef {
             let child = MemberFrame::<F, T, Cx>::take_future(frame);
             Header::free_unstarted(frame);
             match child {
-                Ok(Plain(child)) => SpawnError::new(kind, child),
+                Ok(child) => place.move_in(child),
                 Err(payload) => payload.resume(),
             }
         }

@@ -199,7 +199,10 @@ impl<T: Send + 'static> TaskGroup<T> {
         F: IntoFuture<Output = T>,
         F::IntoFuture: Send + 'static,
     {
-        if let Err(refused) = self.try_spawn(child) {
+        let spawned = self
+            .core
+            .spawn::<T, _, InCache>(child.into_future(), (Cached, None), None, Site::here());
+        if let Err(refused) = spawned {
             refused.report(Location::caller());
         }
     }
