@@ -26,6 +26,7 @@ use bowline::{Completes, EmptyEnv, Env, Panic, Receiver, Sender, Transfer, just_
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
     static CREW: Cell<Option<&'static AtomicUsize>> = const { Cell::new(None) };
+    static PAUSE: Cell<Option<(usize, fn())>> = const { Cell::new(None) };
 }
 
 /// The allocated bytes of the process.
@@ -40,6 +41,23 @@ fn count() {
     if let Ok(Some(crew)) = CREW.try_with(Cell::get) {
         crew.fetch_add(1, Ordering::SeqCst);
     }
+    if let Ok(Some((left, pause))) = PAUSE.try_with(Cell::get) {
+        PAUSE.set(left.checked_sub(1).map(|left| (left, pause)));
+        if left == 0 {
+            pause();
+        }
+    }
+}
+
+/// Calls `pause` in the allocation of this thread that comes after so many others, as a slow allocator or a page fault may pause it
+/// there. `pause` allocates nothing.
+pub fn pause_in_allocation(after: usize, pause: fn()) {
+    PAUSE.set(Some((after, pause)));
+}
+
+/// Ends [`pause_in_allocation`]. Returns whether the thread has paused.
+pub fn has_paused() -> bool {
+    PAUSE.take().is_none()
 }
 
 /// A counter of the allocations of several threads, each from the time it joined.

@@ -10,6 +10,7 @@ mod group_send;
 mod kept_memory;
 mod let_async;
 mod make_dinner;
+mod named_child;
 mod next_until;
 mod product;
 mod ready;

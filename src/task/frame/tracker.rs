@@ -228,11 +228,13 @@ impl Tracker {
         unsafe { self.list(frame, given) };
     }
 
-    /// Sets the level of the first frame of a tracked strand. Lists the frame, unless the owner raises it.
+    /// Sets the level of the first frame of a tracked strand, and marks it as about to be queued. Lists the frame, unless the owner
+    /// raises it.
     ///
     /// # Safety
     ///
-    /// The frame has begun and is in no queue. No other thread knows the strand.
+    /// The frame has begun and is in no queue. No other thread knows the strand. The caller queues the frame next: until then it runs no
+    /// code of a user, and takes no lock whose holder may raise the frame.
     #[inline]
     pub(in crate::task) unsafe fn queue_first(frame: NonNull<Header>) {
         // SAFETY: the frame has begun, and no other thread knows the strand.

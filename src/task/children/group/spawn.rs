@@ -260,7 +260,10 @@ impl GroupCore {
             let successor = FrameSuccessor::owner(this.cast());
             mem::forget(Header::begin(frame, context, unit, successor));
             let observed = Header::is_observed();
-            if !observed {
+            // A child with a name or a record is marked as coming only after these are made. That locks the record of the parent, whose
+            // holder may wait for the group's lock, and the holder of that lock for each child that is coming.
+            let is_plain = !cfg!(feature = "inspect") && !observed && member.as_ref().place().is_none();
+            if is_plain {
                 Tracker::queue_first(frame);
             }
             let level = context.as_ref().priority.unwrap_or_default();
@@ -288,8 +291,10 @@ impl GroupCore {
             }
             unit.as_ref().begin_inspection(observed);
             if observed {
-                // The instrument may raise the child, so the child is marked as coming only now.
+                // The instrument may raise the child.
                 Header::tell_resumed(frame);
+            }
+            if !is_plain {
                 let _lock = group.lock_state();
                 Tracker::queue_by_owner(frame);
             }
