@@ -5,6 +5,7 @@ use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
 use bowline::prelude::*;
 use bowline::scheduler::{PoolScheduler, ThreadPool};
@@ -44,6 +45,54 @@ fn more_children_than_fit_run_once() {
             assert_eq!(sum, (0..100 * MANY).sum());
         });
     }
+}
+
+/// A task goes beneath its oldest child when the others have ended. If that child blocks, and no spare thread is to be had, the task
+/// moves to the ring, where a raise still finds it.
+#[test]
+fn a_task_beneath_a_child_that_blocks_is_raised() {
+    with_pools(1, |pool| {
+        let (elsewhere, options) = (ThreadPool::new(1), SpawnOptions::new().scheduler(pool.scheduler()));
+        let other = elsewhere.scheduler();
+        let (blocks, has_blocked) = mpsc::channel();
+        let (release, released) = mpsc::channel::<()>();
+        let handle = task::detach_with(options, async move {
+            task::group(async move |group| {
+                group.spawn(async move {
+                    let wait = other.schedule().then(move |()| {
+                        blocks.send(()).unwrap();
+                        // Returns when the sender is dropped, too.
+                        _ = released.recv();
+                    });
+                    sync_wait(wait).unwrap();
+                    1
+                });
+                group.spawn(async { 2 });
+                let mut sum = 0;
+                while let Some(number) = group.next().await {
+                    sum += number;
+                }
+                sum
+            })
+            .await
+        });
+        has_blocked.recv().unwrap();
+        // The child has begun to wait; it passes its seat on within this time.
+        std::thread::sleep(Duration::from_millis(20));
+        let (raised, has_raised) = mpsc::channel();
+        let is_raised = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                handle.raise(Priority::UserInteractive);
+                raised.send(()).unwrap();
+            });
+            let is_raised = has_raised.recv_timeout(Duration::from_secs(10)).is_ok();
+            // A raise that did not find the task ends when the task runs.
+            drop(release);
+            is_raised
+        });
+        assert_eq!(task::block_on(handle).unwrap(), 3);
+        assert!(is_raised);
+    });
 }
 
 #[test]

@@ -10,6 +10,7 @@
 //! [`Worker::while_blocked`] is for waits that cannot be interrupted by an unpark, such as a lock.
 
 use super::barrier;
+use super::entry::{Item, OwnedEntry};
 use super::idle::{Reseated, Stuck};
 use super::seat::{Seat, ThreadRecord};
 use super::shared::PoolShared;
@@ -164,9 +165,10 @@ impl Seated<'_> {
             self.push_displaced(item);
         }
         if self.seat.children.len() == 1
-            && let Some(child) = self.pop_child()
+            && let Some(child) = self.pop_child().and_then(Item::as_entry)
         {
-            self.push_displaced(child);
+            // SAFETY: the item was taken out of a queue, so this thread owns the entry.
+            self.push_behind_others(unsafe { OwnedEntry::new(child) });
         }
         // Without a new thread, the seat waits for an existing one.
         match idle.stick(seat, false, false) {

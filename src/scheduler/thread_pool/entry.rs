@@ -409,9 +409,15 @@ impl OwnedEntry {
         Item::entry(self.0)
     }
 
-    /// Returns the item of the entry, with its kind.
+    /// Returns the item of the entry, with its kind, to be queued.
     #[inline]
     pub(super) fn into_queued(self) -> Item {
+        self.item()
+    }
+
+    /// Does what [`into_queued`](OwnedEntry::into_queued) does, for a queue that may refuse the item.
+    #[inline]
+    pub(super) fn item(&self) -> Item {
         // SAFETY: the entry is valid, by the contract of `new`.
         unsafe { Item::queued(self.0) }
     }

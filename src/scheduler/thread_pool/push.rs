@@ -166,18 +166,16 @@ impl Seated<'_> {
             None if !self.seat.ring.has_items() && self.seat.children.len() == 0 => return self.push(entry),
             None => {}
         }
-        self.push_displaced(entry.into_item());
+        self.push_behind_others(entry);
     }
 
     /// Queues an item behind others that have waited while it was in the slot again and again.
-    pub(super) fn push_behind(self, mut item: Item) {
+    pub(super) fn push_behind(self, item: Item) {
         if item.is_branch()
             && let Some(entry) = item.as_entry()
         {
-            // As a branch it would precede those that are in the ring.
             // SAFETY: the item was taken out of the slot, so the caller owns the entry.
-            unsafe { entry.as_ref() }.set_kind(EntryKind::Plain);
-            item = Item::entry(entry);
+            return self.push_behind_others(unsafe { OwnedEntry::new(entry) });
         }
         self.push_displaced(item);
     }
@@ -190,11 +188,23 @@ impl Seated<'_> {
         if item.is_parent() {
             return self.push_child(entry);
         }
+        self.push_into_ring(entry);
+    }
+
+    /// Queues an entry in the ring, where it precedes no other one.
+    pub(super) fn push_behind_others(self, entry: OwnedEntry) {
+        entry.get().set_kind(EntryKind::Plain);
+        self.push_into_ring(entry);
+    }
+
+    /// Queues an entry in the ring, or in the injector if that is full.
+    fn push_into_ring(self, entry: OwnedEntry) {
         let ring = &self.seat.ring;
         entry
             .get()
             .set_place(EntryPlace::Ring(self.seat.index, ring.next_number()));
-        if ring.push(item, true).is_some() {
+        // With the bits of its kind: a thread that raises the entry looks for that item.
+        if ring.push(entry.item(), true).is_some() {
             self.wake_another();
         } else {
             let pushed = self.shared().inject(entry, self.worker.generation);
