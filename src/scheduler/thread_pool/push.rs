@@ -112,8 +112,16 @@ impl Seated<'_> {
     fn wake_for_child(self, count: usize) {
         if count == 1 {
             let run = self.worker.turns.newer.get();
-            if run != 0 && !run.is_power_of_two() && self.shared().idle.0.is_watched() {
-                return;
+            if run != 0 && !run.is_power_of_two() {
+                // Pairs with the barrier of a thread that has ended the watch.
+                if self.shared().is_light() {
+                    barrier::light();
+                } else {
+                    barrier::full();
+                }
+                if self.shared().idle.0.is_watched() {
+                    return;
+                }
             }
         }
         if self.others_are_busy() {
