@@ -275,6 +275,36 @@ fn a_push_of_children_meets_a_nap() {
     }
 }
 
+/// A thread without a seat takes that of a thief that naps, and then two children are queued elsewhere. The thief looks at them for the
+/// worker that sleeps.
+#[test]
+fn a_push_of_children_meets_a_nap_whose_seat_is_taken() {
+    for membarrier in [true, false] {
+        explore_both_ways(2, &["kept", "taken"], move |seen, order| {
+            let pool = PoolModel::with_membarrier(3, membarrier);
+            pool.lie_down(2);
+            let tasks = [Task::new(1).child(), Task::new(2).child()];
+            let (worker, spare) = (pool.worker(0), pool.spare());
+            let push: Actor = Box::new({
+                let tasks = tasks.clone();
+                move || {
+                    spare.within(|| assert!(spare.finds_seat()));
+                    worker.within(|| assert!(tasks.iter().all(|task| pool.push(task))));
+                }
+            });
+            let kept = Arc::new(Mutex::new(false));
+            let nap: Actor = Box::new({
+                let kept = kept.clone();
+                move || *kept.lock().expect("no thread panicked") = pool.nap_on_seat(1)
+            });
+            Threads::default().run(order, [nap, push]);
+            let kept = *kept.lock().expect("no thread panicked");
+            assert!(kept || pool.asleep() == 0, "the children are missed");
+            seen.note(if kept { "kept" } else { "taken" });
+        });
+    }
+}
+
 /// A child is raised by another thread while its worker takes it: it runs once, from its queue or from the injector.
 #[test]
 fn a_raise_meets_the_run_of_a_child() {

@@ -192,6 +192,14 @@ impl PoolShared {
         }
     }
 
+    /// Wakes a sleeper if there is work. Called after the nap of a thief that has lost its seat: a pusher that saw the nap has woken
+    /// no worker, and the thief does not look at its queue.
+    pub(super) fn pass_nap_on(&self) {
+        if self.has_work() {
+            self.idle.0.wake(&self.seats);
+        }
+    }
+
     /// Wakes a sleeper if no sleeper watches, and a worker keeps a job for itself: it may have relied on the watch. The
     /// sleeper watches when it goes back to sleep.
     fn renew_watch(&self) {

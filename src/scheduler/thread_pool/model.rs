@@ -441,6 +441,20 @@ impl PoolModel {
         self.has_work()
     }
 
+    /// Puts a worker to sleep for a nap, which ends by itself. Returns whether the worker still has its seat. If not, it looks for work
+    /// for others.
+    pub fn nap_on_seat(self, worker: usize) -> bool {
+        self.lie_down(worker);
+        let (idle, seat) = (&self.shared.idle.0, &self.shared.seats[worker]);
+        let nap = idle.nap(self.shared.is_light());
+        let is_seated = idle.get_up(seat, &seat.first);
+        drop(nap);
+        if !is_seated {
+            self.shared.pass_nap_on();
+        }
+        is_seated
+    }
+
     /// Wakes a worker up by itself.
     pub fn get_up(self, worker: usize) {
         let seat = &self.shared.seats[worker];

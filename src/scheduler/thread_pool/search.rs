@@ -172,6 +172,15 @@ impl Seated<'_> {
     /// Sleeps until the worker is woken as a searcher, or until its nap is over. Returns `false` if another thread has
     /// the seat.
     fn sleep(self, searched: bool, nap: Option<Duration>) -> bool {
+        let is_seated = self.sleep_or_nap(searched, nap);
+        if !is_seated && nap.is_some() {
+            self.shared().pass_nap_on();
+        }
+        is_seated
+    }
+
+    /// Does what [`sleep`](Seated::sleep) does. The nap, if any, is over when this returns.
+    fn sleep_or_nap(self, searched: bool, nap: Option<Duration>) -> bool {
         let shared = self.shared();
         let idle = &shared.idle.0;
         let (seat, record) = (self.seat, self.worker.record);

@@ -36,8 +36,8 @@
 //! watch has a heavy barrier before it looks at the slots.
 //!
 //! A thief whose stolen children were tiny *naps*: it sleeps for a limited time. Meanwhile pushes of children wake no
-//! worker, because the thief will look at them. It ends its nap before it looks, or stops searching. So a pusher that
-//! sees the nap has pushed before that look. Here, too, the pusher has only the light barrier, and the thief the heavy one.
+//! worker, because the thief will look at them. It ends its nap before it looks, or stops searching. A thief whose seat was taken
+//! meanwhile looks as well, and wakes another worker. So a pusher that sees the nap has pushed before that look. Here, too, the pusher has only the light barrier, and the thief the heavy one.
 //!
 //! # Transitions
 //!
