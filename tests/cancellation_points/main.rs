@@ -10,11 +10,14 @@ use std::time::Duration;
 use async_executor::Executor;
 use bowline::prelude::*;
 use bowline::scheduler::{RunLoop, ThreadPool};
-use bowline::task::{self, DeadlineExceeded, Task};
+use bowline::task::{self, DeadlineExceeded, LocalTask, Task};
 use futures_lite::future::block_on;
 use tokio::runtime::{Builder, Handle, Runtime};
 
-use crate::harness::{LOOPBACK, Place, PlainPlace, Scenario, end_at_each, end_plain_at_each, of_smol, of_tokio};
+use crate::harness::{
+    LOOPBACK, LocalPlace, Place, PlainPlace, Scenario, end_at_each, end_local_at_each, end_plain_at_each, of_smol,
+    of_tokio,
+};
 
 /// The runtime whose timers and sockets the work uses in places that have none.
 fn runtime() -> &'static Runtime {
@@ -70,21 +73,71 @@ fn in_a_task_of_a_runtime_without_a_scheduler_there() {
     });
 }
 
+/// Ends the work of both at each await, in the frames of local tasks at this place.
+fn at_each_local_await(place: LocalPlace<'_>) {
+    end_local_at_each(place, of_tokio::SCENARIOS, Some(runtime().handle()));
+    end_local_at_each(place, of_smol::SCENARIOS, None);
+}
+
+#[test]
+fn in_a_local_task_of_its_own() {
+    at_each_local_await(&|task, token| sync_wait(task.write_env(WithStopToken(token))));
+}
+
+#[test]
+fn in_a_local_task_that_a_local_task_awaits() {
+    // The token is that of the caller.
+    at_each_local_await(&|task, token| {
+        let caller = LocalTask::new(async move {
+            let Ok(ended) = task.await;
+            ended
+        });
+        sync_wait(caller.write_env(WithStopToken(token)))
+    });
+}
+
+#[test]
+fn in_a_local_task_that_another_executor_awaits() {
+    at_each_local_await(&|task, token| {
+        let task = task.write_env(WithStopToken(token)).into_outcome();
+        let Ok(outcome) = pollster::block_on(task.into_future());
+        outcome
+    });
+}
+
+#[test]
+fn in_a_task_that_the_body_of_main_awaits() {
+    // The body has no token. A stop of what it awaits is an outcome.
+    at_each_await(&|task, token| {
+        task::block_on(async {
+            let Ok(outcome) = task.write_env(WithStopToken(token)).into_outcome().await;
+            outcome
+        })
+    });
+}
+
+/// Ends the work of both at each await, by deadlines around plain futures at this place.
+fn at_each_plain_await(place: PlainPlace<'_>) {
+    let both: [(&[Scenario], Option<&Handle>); 2] = [
+        (of_tokio::SCENARIOS, Some(runtime().handle())),
+        (of_smol::SCENARIOS, None),
+    ];
+    for (scenarios, context) in both {
+        end_plain_at_each(place, scenarios, context);
+    }
+}
+
+#[test]
+fn in_the_body_of_main_with_a_deadline() {
+    at_each_plain_await(&|future| task::block_on(future));
+}
+
 #[test]
 fn in_plain_futures_with_a_deadline() {
-    fn everything(place: PlainPlace<'_>) {
-        let both: [(&[Scenario], Option<&Handle>); 2] = [
-            (of_tokio::SCENARIOS, Some(runtime().handle())),
-            (of_smol::SCENARIOS, None),
-        ];
-        for (scenarios, context) in both {
-            end_plain_at_each(place, scenarios, context);
-        }
-    }
     let executor = Executor::new();
-    everything(&|future| block_on(executor.run(executor.spawn(future))));
-    everything(&|future| runtime().block_on(runtime().spawn(future)).unwrap());
-    everything(&|future| pollster::block_on(future));
+    at_each_plain_await(&|future| block_on(executor.run(executor.spawn(future))));
+    at_each_plain_await(&|future| runtime().block_on(runtime().spawn(future)).unwrap());
+    at_each_plain_await(&|future| pollster::block_on(future));
 }
 
 #[test]

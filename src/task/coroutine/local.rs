@@ -55,7 +55,7 @@ use crate::{Completes, Completion, Env, Operation, Receiver, Scheduler, Sender, 
 ///
 /// # Cancellation
 ///
-/// Awaited senders see the stop token. Other futures do not: see [`Task`].
+/// Awaited senders see the stop token. A task that waits for other futures alone is stopped there: see [`Task`].
 ///
 /// # Allocation
 ///

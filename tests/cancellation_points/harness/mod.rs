@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 use bowline::Outcome;
 use bowline::scheduler::{RunLoop, Timer};
 use bowline::stop::{SharedStopToken, StopSource};
-use bowline::task::{self, DeadlineExceeded, Reason, SpawnOptions, Task, TaskError};
+use bowline::task::{self, DeadlineExceeded, LocalTask, Reason, SpawnOptions, Task, TaskError};
 use tokio::net::TcpSocket;
 use tokio::runtime::{Builder, Handle};
 
@@ -39,6 +39,9 @@ pub const FLOOD: usize = 32 << 20;
 
 /// The work of one run.
 pub type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// The work of one run, and what ends it.
+pub type Whole = Pin<Box<dyn Future<Output = Ended> + Send>>;
 
 /// The work of one run, and what must hold after it.
 pub type Made = (Work, Box<dyn FnOnce(End)>);
@@ -272,14 +275,14 @@ impl By {
         }
     }
 
-    /// Makes the task of a run.
-    fn task(self, run: &Run, work: Work, source: &StopSource, after: Duration) -> Task<Ended> {
+    /// Makes the future of a run's task.
+    fn future(self, run: &Run, work: Work, source: &StopSource, after: Duration) -> Whole {
         let run = run.clone();
         match self {
             By::Stop | By::StopOfParent => {
                 let source = source.clone();
                 run.ends_by(move || _ = source.request_stop());
-                Task::new(async move {
+                Box::pin(async move {
                     if self == By::Stop {
                         work.await;
                     } else {
@@ -288,7 +291,7 @@ impl By {
                     Ended::Finished
                 })
             }
-            By::Handle | By::Group => Task::new(task::group(async move |group| {
+            By::Handle | By::Group => Box::pin(task::group(async move |group| {
                 let child = group.spawn_with(SpawnOptions::new().cancellable(), work);
                 if self == By::Handle {
                     run.ends_by(move || child.cancel());
@@ -304,11 +307,11 @@ impl By {
             })),
             By::Deadline => {
                 let (at, timer) = run.deadline(after);
-                Task::new(async move { late(task::with_deadline(at, work).on(&timer).await) })
+                Box::pin(async move { late(task::with_deadline(at, work).on(&timer).await) })
             }
             By::DeadlineOfTask => {
                 let (at, timer) = run.deadline(after);
-                Task::new(async move { late(task::with_deadline(at, Task::new(work)).on(&timer).await) })
+                Box::pin(async move { late(task::with_deadline(at, Task::new(work)).on(&timer).await) })
             }
             By::DeadlineOfGroup => {
                 let (at, timer) = run.deadline(after);
@@ -327,7 +330,7 @@ impl By {
                     }
                     ended
                 });
-                Task::new(async move {
+                Box::pin(async move {
                     let ended = task::with_deadline(at, group).on(&timer).await;
                     assert!(!task::is_cancelled(), "the deadline is that of the group alone");
                     ended.unwrap_or(Ended::Late)
@@ -355,11 +358,31 @@ fn late<T>(limited: Result<T, DeadlineExceeded>) -> Ended {
 /// Runs a task somewhere, with this token in its environment, and waits for it.
 pub type Place<'a> = &'a dyn Fn(Task<Ended>, SharedStopToken) -> Outcome<Ended, Infallible>;
 
+/// Runs a local task on this thread, with this token in its environment, and waits for it.
+pub type LocalPlace<'a> = &'a dyn Fn(LocalTask<Ended>, SharedStopToken) -> Outcome<Ended, Infallible>;
+
 /// Runs a future somewhere, and waits for it.
-pub type PlainPlace<'a> = &'a dyn Fn(Pin<Box<dyn Future<Output = Ended> + Send>>) -> Ended;
+pub type PlainPlace<'a> = &'a dyn Fn(Whole) -> Ended;
 
 /// Ends each scenario at each await, in every way. The work is inside of the context, if there is one, and of the place's otherwise.
 pub fn end_at_each(place: Place<'_>, scenarios: &[Scenario], context: Option<&Handle>) {
+    end_futures_at_each(&|future, token| place(Task::new(future), token), scenarios, context);
+}
+
+/// Ends each scenario like [`end_at_each`], in local tasks.
+pub fn end_local_at_each(place: LocalPlace<'_>, scenarios: &[Scenario], context: Option<&Handle>) {
+    end_futures_at_each(
+        &|future, token| place(LocalTask::new(future), token),
+        scenarios,
+        context,
+    );
+}
+
+fn end_futures_at_each(
+    place: &dyn Fn(Whole, SharedStopToken) -> Outcome<Ended, Infallible>,
+    scenarios: &[Scenario],
+    context: Option<&Handle>,
+) {
     for by in By::ALL {
         each(
             scenarios,
@@ -368,8 +391,8 @@ pub fn end_at_each(place: Place<'_>, scenarios: &[Scenario], context: Option<&Ha
             by.expected(),
             |run, work, after| {
                 let source = StopSource::new();
-                let task = by.task(run, work, &source, after);
-                match place(task, source.token()) {
+                let future = by.future(run, work, &source, after);
+                match place(future, source.token()) {
                     Outcome::Value(ended) => ended,
                     Outcome::Stopped => Ended::Cancelled,
                     Outcome::Error(error) => match error {},
