@@ -12,7 +12,7 @@ use std::time::Duration;
 use bowline::prelude::*;
 use bowline::scheduler::{InlineScheduler, RunLoop, ThreadPool, Timer};
 use bowline::stop::StopSource;
-use bowline::task::{self, LocalTask, Task};
+use bowline::task::{self, DeadlineExceeded, LocalTask, Task};
 use futures_lite::future::or;
 use futures_util::future::join_all;
 
@@ -258,6 +258,95 @@ fn a_stop_drops_its_locals_at_home_before_it_completes() {
     let outcome = sync_wait(task.write_env(WithStopToken(token)));
     assert_eq!(seen.get(), Some(here()));
     assert!(outcome.is_stopped());
+}
+
+/// A local with a number. Its drop adds the number and the thread to a list.
+struct Numbered(u32, Rc<RefCell<Vec<(u32, ThreadId)>>>);
+
+impl Drop for Numbered {
+    fn drop(&mut self) {
+        self.1.borrow_mut().push((self.0, here()));
+    }
+}
+
+/// Waits in a future that knows nothing of the library, with locals around it and in it. Calls `when_pending` in the poll that suspends.
+async fn stuck(list: Rc<RefCell<Vec<(u32, ThreadId)>>>, when_pending: impl FnOnce()) {
+    let _outer = Numbered(3, list.clone());
+    let _inner = Numbered(2, list.clone());
+    let awaited = Numbered(1, list);
+    let mut when_pending = Some(when_pending);
+    poll_fn(move |_| {
+        let _awaited = &awaited;
+        if let Some(when_pending) = when_pending.take() {
+            when_pending();
+        }
+        Poll::<()>::Pending
+    })
+    .await;
+    unreachable!("the future is dropped");
+}
+
+/// The drops of [`stuck`], on this thread.
+fn drops_at_home() -> Vec<(u32, ThreadId)> {
+    vec![(1, here()), (2, here()), (3, here())]
+}
+
+#[test]
+fn a_stop_ends_it_in_a_foreign_future_with_its_locals_dropped_at_home() {
+    let nested = |depth, source: &StopSource, elsewhere, list: &Rc<RefCell<Vec<_>>>| {
+        let source = source.clone();
+        let stop = move || {
+            if elsewhere {
+                drop(thread::spawn(move || {
+                    thread::sleep(Duration::from_millis(2));
+                    source.request_stop();
+                }));
+            } else {
+                source.request_stop();
+            }
+        };
+        let mut work: Pin<Box<dyn Future<Output = ()>>> = Box::pin(stuck(list.clone(), stop));
+        for _ in 0..depth {
+            let child = LocalTask::new(work);
+            work = Box::pin(async move {
+                let Ok(()) = child.await;
+            });
+        }
+        LocalTask::new(work)
+    };
+    for elsewhere in [false, true] {
+        for depth in [0, 1, 20] {
+            let (list, source) = (Rc::default(), StopSource::new());
+            let task = nested(depth, &source, elsewhere, &list);
+            let outcome = sync_wait(task.write_env(WithStopToken(source.token())));
+            assert!(outcome.is_stopped());
+            assert_eq!(*list.borrow(), drops_at_home());
+        }
+    }
+}
+
+#[test]
+fn a_deadline_ends_a_foreign_future_in_it() {
+    let soon = Duration::from_millis(2);
+    let hour = Duration::from_secs(3600);
+    let list = Rc::default();
+    let inside = Rc::clone(&list);
+    let ended = task::block_on(async move {
+        let late = task::with_timeout(soon, stuck(Rc::clone(&inside), || {})).await;
+        // The locals are dropped before the await ends, and the task goes on.
+        assert_eq!(*inside.borrow(), drops_at_home());
+        inside.borrow_mut().clear();
+        let child = LocalTask::new(stuck(inside, || {}));
+        let nested = task::with_timeout(hour, task::with_timeout(soon, child)).await;
+        assert!(!task::is_cancelled());
+        (late, nested.map(|ended| ended.map(Result::unwrap)))
+    });
+    assert_eq!(ended, (Err(DeadlineExceeded), Ok(Err(DeadlineExceeded))));
+    assert_eq!(*list.borrow(), drops_at_home());
+    // One that is a sender, and one that another executor awaits.
+    let limited = || LocalTask::new(task::with_timeout(soon, stuck(Rc::default(), || {})));
+    assert_eq!(sync_wait(limited()).unwrap(), Err(DeadlineExceeded));
+    assert_eq!(pollster::block_on(limited().into_future()), Ok(Err(DeadlineExceeded)));
 }
 
 #[test]
