@@ -7,7 +7,8 @@ use std::future::{Future, poll_fn};
 use std::marker::PhantomPinned;
 use std::pin::Pin;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use allocator_api2::alloc::{AllocError, Allocator};
 use bowline::factories::Never;
 use bowline::prelude::*;
 use bowline::scheduler::{PoolScheduler, RunLoop, ThreadPool, Timer};
+use bowline::stop::{NeverStop, StopSource, StopToken};
 use bowline::task::{self, SenderFuture, Task};
 use bowline::{Operation, Receiver, Sender, Transfer, task_local};
 use futures_util::future::{join, select};
@@ -265,6 +267,85 @@ fn a_task_that_only_awaits_what_is_ready_needs_no_memory() {
     };
     assert_eq!(sync_wait(Task::new_in(work, arena)).unwrap(), 600);
     assert_eq!((arena.given(), arena.bytes()), (1, 0), "the task itself");
+}
+
+/// Suspends this often in a future that knows nothing of the library. [`Bell::ring`] ends each suspension.
+async fn suspends(rounds: usize, bell: &'static Bell) {
+    for _ in 0..rounds {
+        let mut waited = false;
+        poll_fn(|cx| {
+            if std::mem::replace(&mut waited, true) {
+                return Poll::Ready(());
+            }
+            *bell.waker.lock().unwrap() = Some(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+}
+
+/// The waker of a task that waits, and the number of times that it was woken.
+#[derive(Debug, Default)]
+struct Bell {
+    waker: Mutex<Option<Waker>>,
+    rings: AtomicUsize,
+    is_done: AtomicBool,
+}
+
+impl Bell {
+    /// Wakes the task if it waits. Returns whether there are no more waits.
+    fn ring(&self) -> bool {
+        let waker = self.waker.lock().unwrap().take();
+        if let Some(waker) = waker {
+            self.rings.fetch_add(1, SeqCst);
+            waker.wake();
+        }
+        self.is_done.load(SeqCst)
+    }
+}
+
+/// Runs the task of a future, with this token, on a loop on which a job wakes the task between two polls. Returns the number of
+/// allocations of the task: from its allocator, and from the system.
+fn allocations_of_waits<F, K>(token: K, body: impl FnOnce(&'static Bell) -> F) -> (usize, usize)
+where
+    F: Future<Output = ()> + Send + 'static,
+    K: StopToken + Send + 'static,
+{
+    let (run_loop, arena) = (for_good(RunLoop::new()), In::new());
+    let bell: &'static Bell = for_good(Bell::default());
+    let task = Task::new_in(body(bell), arena).write_env(WithStopToken(token));
+    assert_eq!(arena.given(), 1, "the task itself");
+    let ringing = run_loop.scheduler().schedule().repeat_until(|()| bell.ring());
+    bowline::start_detached(ringing.then(|_| ()));
+    let (outcome, from_system) = common::allocations(|| run_loop.run_until(task));
+    assert!(outcome.is_value());
+    bell.is_done.store(true, SeqCst);
+    run_loop.finish();
+    run_loop.run();
+    assert_eq!(arena.bytes(), 0);
+    (arena.given() - 1, from_system)
+}
+
+#[test]
+fn waits_for_foreign_futures_need_no_memory_in_a_task_that_cannot_be_stopped_and_one_registration_in_another() {
+    let waits = |rounds| {
+        move |bell: &'static Bell| async move {
+            suspends(rounds, bell).await;
+            assert_eq!(bell.rings.load(SeqCst), rounds, "each wait suspends until it is woken");
+        }
+    };
+    // A warm-up for first-time allocations of the thread.
+    allocations_of_waits(StopSource::new().token(), waits(2));
+    for rounds in [0, 1, 2, 100] {
+        let source = StopSource::new();
+        let registrations = usize::from(rounds > 0);
+        assert_eq!(allocations_of_waits(NeverStop, waits(rounds)), (0, 0), "{rounds} waits");
+        assert_eq!(
+            allocations_of_waits(source.token(), waits(rounds)),
+            (registrations, 0),
+            "{rounds} waits that a stop can end"
+        );
+    }
 }
 
 /// The number of awaits of a task.
