@@ -1,6 +1,8 @@
 //! Calls that block, and crates that wait for the system, in tasks on tokio's threads and elsewhere.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::{Duration, Instant};
 
 use bowline::prelude::*;
 use bowline_tokio::block_on;
@@ -43,19 +45,37 @@ fn a_closure_of_a_pool_inside_a_runtime_has_the_context() {
 fn a_deadline_on_tokios_threads_stops_a_closure_that_looks_at_its_token() {
     in_time(|| {
         let runtime = multi_thread(1);
-        let ended = block_on(&runtime, async {
-            let closure = |token: bowline::stop::InplaceStopToken<'_>| {
+        let mut timeout = Duration::from_millis(5);
+        loop {
+            let (has_begun, has_ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+            let (begun, end) = (has_begun.clone(), has_ended.clone());
+            let at = Instant::now() + timeout;
+            let closure = move |token: bowline::stop::InplaceStopToken<'_>| {
+                begun.store(true, SeqCst);
                 while !token.stop_requested() {
                     std::thread::yield_now();
                 }
+                let is_late = Instant::now() >= at;
+                // Time in which an await that abandons the closure would end.
+                std::thread::sleep(Duration::from_millis(5));
+                end.store(true, SeqCst);
+                is_late
             };
-            with_timeout(Duration::from_millis(5), async move {
-                task::spawn_blocking(closure).await;
-            })
-            .await
-        });
-        // The closure has ended, or the deadline is reported: both come after the stop.
-        let _: Result<(), DeadlineExceeded> = ended;
+            let (ended, is_cancelled) = block_on(&runtime, async move {
+                let ended = task::with_deadline(at, task::spawn_blocking(closure)).await;
+                (ended, task::is_cancelled())
+            });
+            assert!(!is_cancelled, "the deadline is that of the closure alone");
+            if has_begun.load(SeqCst) {
+                assert!(has_ended.load(SeqCst), "a closure that runs is awaited");
+                // It has seen the stop after the deadline, and its result is not lost.
+                assert_eq!(ended, Ok(true));
+                return;
+            }
+            // The deadline has passed before the closure began, which is dropped then. The next one has more time.
+            assert_eq!(ended, Err(DeadlineExceeded));
+            timeout *= 2;
+        }
     });
 }
 
