@@ -124,7 +124,7 @@ async fn run(command_line: CommandLine) -> io::Result<ExitCode> {
     let tree = || me.as_ref().map_or_else(String::new, |me| me.tree().to_string());
     let print_tree = || bars.suspend(|| eprint!("{}", tree()));
     let end = task::group(async |program| {
-        program.spawn(downloads);
+        program.spawn_with(SpawnOptions::new().name("downloads"), downloads);
         tokio::select! {
             ended = program.next() => match ended {
                 Some(Err(_)) => End::DeadlineExceeded,

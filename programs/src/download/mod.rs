@@ -79,13 +79,15 @@ pub fn download(
             downloads.set_limit(shared.options.width);
             for (index, job) in jobs.into_iter().enumerate() {
                 let (shared, bar) = (shared.clone(), bar.clone());
+                // The tree of tasks lists the file by its name.
+                let options = SpawnOptions::new().name(job.name().to_owned());
                 let one = async move {
                     let result = one(Arc::new(job), &shared).await;
                     shared.report.results()[index] = result;
                     bar.inc(1);
                 };
                 // Waits while `width` of them run. A cancelled group refuses the rest.
-                downloads.spawn_when_ready(one).await;
+                downloads.spawn_when_ready_with(options, one).await;
             }
         })
         .await;

@@ -358,10 +358,22 @@ fn a_file_that_is_too_large() {
 #[test]
 fn the_tree_of_tasks_is_printed() {
     let (server, directory) = (Server::start(), Directory::new());
-    let mut process = start(&directory, &[], &[server.url("/silent/a")]);
-    wait_for(|| server.requests("/silent/a") > 0);
+    let paths = ["/silent/a", "/silent/b", "/silent/c"];
+    let mut process = start(&directory, &["--width", "2"], &paths.map(|path| server.url(path)));
+    wait_for(|| paths[..2].iter().all(|path| server.requests(path) > 0));
     process.signal("USR1");
-    process.expect_error("running, priority Default");
+    // Each file that is being downloaded is a task of its name, below the task of all downloads.
+    let line = process.expect_error("\"downloads\": running, priority Default");
+    assert!(line.starts_with("  task "), "it is a child of the program: {line:?}");
+    for name in ["a", "b"] {
+        let line = process.expect_error(&format!("\"{name}\": running, priority Default"));
+        assert!(line.starts_with("    task "), "it is below the downloads: {line:?}");
+    }
+    assert!(
+        !process.stderr().contains("\"c\""),
+        "it waits for room: {}",
+        process.stderr()
+    );
     process.signal("INT");
     process.wait_for_code(130);
 }
