@@ -11,11 +11,12 @@
 #![doc = "[Performance]: performance"]
 #![doc = "[Conformance]: conformance"]
 #![doc = "[Contributing]: contributing"]
+#![doc = "[Internals]: internals"]
 #![doc = ""]
 #![doc = include_str!("../docs/README.md")]
 
 // Each page is included from its file in `docs/`, and its code is run. The definitions before a page redirect its links
-// from files to items.
+// from files to items. The page of the programs is not part of this package, so links to it lead to the section about them.
 
 #[doc = "[the concepts]: concepts"]
 #[doc = "[schedulers]: schedulers"]
@@ -97,6 +98,8 @@ pub mod structured_concurrency {}
 #[cfg(not(doctest))]
 #[doc = "[hosted]: schedulers#on-another-executor"]
 #[doc = "[Futures of other crates]: tasks#futures-of-other-crates"]
+#[doc = "[programs]: #programs"]
+#[doc = "[bank]: #programs"]
 #[doc = ""]
 #[doc = include_str!("../docs/io.md")]
 pub mod io {}
@@ -142,8 +145,17 @@ pub mod performance {}
 #[doc = include_str!("../docs/conformance.md")]
 pub mod conformance {}
 
+#[doc = "[docs/internals.md]: internals"]
+#[doc = ""]
 #[doc = include_str!("../CONTRIBUTING.md")]
 pub mod contributing {}
+
+// The code of this page is a sketch of the library's own.
+#[cfg(not(doctest))]
+#[doc = "[CONTRIBUTING]: contributing"]
+#[doc = ""]
+#[doc = include_str!("../docs/internals.md")]
+pub mod internals {}
 
 #[doc = include_str!("../CHANGELOG.md")]
 pub mod changelog {}
