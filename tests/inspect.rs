@@ -1212,3 +1212,25 @@ fn events_of_tasks_that_an_instrument_starts_are_not_observed_while_it_does() {
     assert!(!Recorder::events("inside").contains(&"spawned"));
     look_until(TaskTree::is_empty);
 }
+/// The cancellation is seen at once by those who look. The instrument is told when the task leaves the shield.
+#[test]
+fn an_instrument_is_told_of_a_cancellation_when_the_task_is_polled_next() {
+    let _alone = alone();
+    Recorder::set();
+    let (release, released) = async_channel::bounded::<()>(1);
+    let handle = task::detach_with(SpawnOptions::new().name("shielded"), async move {
+        _ = task::shield(released.recv()).await;
+    });
+    look_until_waiting("shielded");
+    handle.cancel();
+    let tree = task::dump_all();
+    assert_eq!(named(&tree, "shielded").unwrap().state(), TaskState::Cancelled);
+    let events = Recorder::events("shielded");
+    assert_eq!(events.last(), Some(&"suspended"), "{events:?}");
+    assert!(!events.contains(&"cancelled"), "{events:?}");
+    release.try_send(()).unwrap();
+    _ = task::block_on(handle);
+    let told = Recorder::events("shielded").split_off(events.len());
+    assert_eq!(told, ["resumed", "cancelled", "polled", "suspended", "ended"]);
+}
+

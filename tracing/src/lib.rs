@@ -15,10 +15,13 @@
 //!
 //! | event of the target `bowline`, inside the task's span | level |
 //! |---|---|
-//! | `cancelled`, with the field `reason` | `DEBUG` |
+//! | `cancelled`, with the field `reason`: when the task is polled next after that, or ends | `DEBUG` |
 //! | `resumed`: the task was woken, and queued | `TRACE` |
 //! | `polled`: a thread begins to poll it | `TRACE` |
 //! | `suspended`: that poll has returned | `TRACE` |
+//!
+//! A task that stays in a [shield](bowline::task::shield) is not polled, so it has the event `cancelled` only when it is polled again. The
+//! tree of [`dump_all`](bowline::task::dump_all) shows the cancellation at once.
 //!
 //! # Cost
 //!

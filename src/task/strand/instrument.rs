@@ -46,6 +46,9 @@ pub trait Instrument: Send + Sync + 'static {
     }
 
     /// The task was asked to stop. Called once, when the task is polled next or ends.
+    ///
+    /// A task that stays in a [`shield`](crate::task::shield) is not polled, so this comes only when it is polled again. A tree of tasks, such
+    /// as that of [`dump_all`](crate::task::dump_all), shows the cancellation at once.
     fn cancelled(&self, task: &TaskRef, reason: Reason) {
         _ = (task, reason);
     }
