@@ -30,6 +30,17 @@ pub(crate) fn instant(time: u64) -> Option<Instant> {
     STARTED.get()?.checked_add(TICK.checked_mul(ticks)?)
 }
 
+/// Returns the nanoseconds from the start of the clock to an instant, or zero if the instant is earlier. `None` beyond 584 years, and
+/// before the clock was started.
+pub(crate) fn nanoseconds(at: Instant) -> Option<u64> {
+    at.saturating_duration_since(*STARTED.get()?).as_nanos().try_into().ok()
+}
+
+/// Returns the instant of a result of [`nanoseconds`].
+pub(crate) fn at_nanoseconds(time: u64) -> Option<Instant> {
+    STARTED.get()?.checked_add(Duration::from_nanos(time))
+}
+
 /// Starts the clock, if it does not run yet. Its thread runs until the process ends.
 pub(crate) fn start() {
     STARTED.get_or_init(|| {

@@ -772,6 +772,7 @@ fn json_is_well_formed_and_tells_what_the_tree_tells() {
         "awaited_at",
         "awaited",
         "awaited_task",
+        "awaited_deadline_in",
         "waiting",
         "cancelled",
         "cancelled_for",
@@ -810,6 +811,8 @@ fn json_is_well_formed_and_tells_what_the_tree_tells() {
         "{task}"
     );
     assert_eq!((&task["awaited"], &task["awaited_task"]), (&Value::Null, &Value::Null));
+    // The deadline is that of the task around it, which it has inherited.
+    assert_eq!(task["awaited_deadline_in"], Value::Null);
     assert_eq!(
         (&task["priority"], &task["base_priority"]),
         (&json!("Default"), &json!("Default"))
@@ -820,6 +823,10 @@ fn json_is_well_formed_and_tells_what_the_tree_tells() {
     assert_eq!(task["id"], waiting.task().id().as_u64());
     assert_eq!((&task["parent"], &task["deadline_in"]), (&Value::Null, &Value::Null));
     assert_eq!(task["awaited"], "all children of a group");
+    assert!(
+        (1.0..=3600.0).contains(&task["awaited_deadline_in"].as_f64().unwrap()),
+        "{task}"
+    );
 
     for (name, priority, base) in [
         ("running", "Default", "Default"),
@@ -835,6 +842,7 @@ fn json_is_well_formed_and_tells_what_the_tree_tells() {
             "awaited_at",
             "awaited",
             "awaited_task",
+            "awaited_deadline_in",
             "waiting",
             "cancelled",
             "cancelled_for",
@@ -880,12 +888,219 @@ fn json_tells_the_task_behind_a_handle_and_a_deadline_that_has_passed() {
     };
     let child = find(find(id)["awaited_task"].as_u64().unwrap());
     assert_eq!(find(id)["awaited"], "a child");
+    assert!(find(id)["awaited_deadline_in"].as_f64().unwrap() < 0.0, "{json}");
     assert_eq!(child["parent"], id);
     assert!(child["deadline_in"].as_f64().unwrap() < 0.0, "{child}");
     assert_eq!(child["cancelled"], Reason::Deadline.to_string());
     drop(open);
     _ = task::block_on(handle);
     look_until(TaskTree::is_empty);
+}
+
+/// Returns the deadline of the await of the task "subject", and the text of the tree.
+fn deadline_of_subject(tree: &TaskTree) -> (Option<Instant>, String) {
+    let wait = named(tree, "subject").unwrap().waits().unwrap();
+    (wait.deadline(), tree.to_string())
+}
+
+/// Whether the task "subject" waits at an await whose deadline has passed.
+fn subject_is_late(tree: &TaskTree) -> bool {
+    let wait = named(tree, "subject").and_then(|node| node.waits());
+    wait.and_then(|wait| wait.deadline())
+        .is_some_and(|at| at < tree.created_at())
+}
+
+#[test]
+fn a_deadline_that_passes_around_a_shield_is_shown() {
+    let _alone = alone();
+    let (release, released) = async_channel::bounded::<()>(1);
+    let handle = task::detach_with(SpawnOptions::new().name("subject"), async move {
+        task::with_timeout(Duration::from_millis(1), task::shield(released.recv())).await
+    });
+    let tree = look_until(subject_is_late);
+    let node = named(&tree, "subject").unwrap();
+    assert_eq!(node.deadline(), None, "the task as a whole has none");
+    let told = "within a deadline that passed ";
+    assert!(tree.to_string().contains(told), "{tree}");
+    assert!(tree.to_html().contains(told), "{}", tree.to_html());
+    assert!(
+        tree.to_json().contains(r#""awaited_deadline_in":-"#),
+        "{}",
+        tree.to_json()
+    );
+    release.try_send(()).unwrap();
+    _ = task::block_on(handle);
+}
+
+#[test]
+fn a_deadline_that_passes_around_a_group_is_shown_at_the_task_that_waits() {
+    let _alone = alone();
+    let (release, released) = async_channel::bounded::<()>(1);
+    let handle = task::detach_with(SpawnOptions::new().name("subject"), async move {
+        let group = task::group(async |group: task::TaskGroup<()>| {
+            group.spawn(async move { _ = task::shield(released.recv()).await });
+        });
+        task::with_timeout(Duration::from_millis(1), group).await
+    });
+    let tree = look_until(|tree| subject_is_late(tree) && tree.iter().all(|node| node.waits().is_some()));
+    let child = named(&tree, "subject").unwrap().children().next().unwrap();
+    assert!(child.deadline().is_some(), "inherited");
+    assert_eq!(child.waits().unwrap().deadline(), None, "no scope of its own");
+    release.try_send(()).unwrap();
+    _ = task::block_on(handle);
+    look_until(TaskTree::is_empty);
+}
+
+#[test]
+fn the_earliest_of_the_deadlines_around_an_await_is_shown() {
+    let _alone = alone();
+    bowline::task_local! { static LEVEL: u32; }
+    let soon = Instant::now() + HOUR;
+    let later = soon + HOUR;
+    let (release, released) = async_channel::bounded::<()>(1);
+    // What is between the deadlines and the await, and the task.
+    let cases: Vec<(&str, Begin)> = vec![
+        (
+            "a future of another crate",
+            begin(move |_| async move {
+                let inside = task::with_deadline(later, pending::<()>());
+                _ = task::with_deadline(soon, inside).await;
+            }),
+        ),
+        (
+            "a sender, and the inner deadline is the earlier one",
+            begin(move |_| async move {
+                let inside = task::with_deadline(soon, task::sleep(3 * HOUR));
+                _ = task::with_deadline(later, inside).await;
+            }),
+        ),
+        (
+            "a shield and a value around a deadline",
+            begin(move |_| async move {
+                let inside = task::with_deadline(later, released.recv());
+                let bound = LEVEL.scope(1, task::shield(inside));
+                _ = task::with_deadline(soon, bound).await;
+            }),
+        ),
+        (
+            "an awaited task, which is resumed alone",
+            begin(move |_| async move {
+                let inner = async {
+                    task::yield_now().await;
+                    task::sleep(Duration::from_millis(1)).await;
+                    pending::<()>().await;
+                };
+                _ = task::with_deadline(soon, async { Task::new(inner).await.unwrap() }).await;
+            }),
+        ),
+        (
+            "a group",
+            begin(move |_| async move {
+                let group = task::group(async |group: task::TaskGroup<()>| {
+                    group.spawn(pending());
+                    group.next().await;
+                });
+                _ = task::with_deadline(soon, group).await;
+            }),
+        ),
+        (
+            "a deadline that never comes",
+            begin(move |_| async move {
+                let inside = task::with_timeout(Duration::MAX, pending::<()>());
+                _ = task::with_deadline(soon, inside).await;
+            }),
+        ),
+        (
+            "the next child until a deadline",
+            begin(move |_| async move {
+                task::group(async move |group: task::TaskGroup<()>| {
+                    group.spawn(pending());
+                    group.next_until(soon).await;
+                })
+                .await
+            }),
+        ),
+    ];
+    for (kind, begin) in cases {
+        let handle = begin(channel().0);
+        let tree = look_until(|tree| {
+            let wait = named(tree, "subject").and_then(|node| node.waits());
+            wait.is_some_and(|wait| wait.deadline().is_some())
+        });
+        let (deadline, text) = deadline_of_subject(&tree);
+        assert_eq!(deadline, Some(soon), "{kind}:\n{text}");
+        assert!(text.contains("within a deadline in 3"), "{kind}:\n{text}");
+        if kind.contains("shield") {
+            release.close();
+        }
+        handle.cancel();
+        _ = task::block_on(handle);
+        look_until(TaskTree::is_empty);
+    }
+}
+
+#[test]
+fn a_deadline_whose_scope_was_left_is_not_shown() {
+    let _alone = alone();
+    // How the scope is left, and the task.
+    let cases: Vec<(&str, Begin)> = vec![
+        (
+            "after it was never pending",
+            begin(|lines| async move {
+                _ = task::with_timeout(HOUR, async {}).await;
+                lines.send(0).unwrap();
+                pending::<()>().await;
+            }),
+        ),
+        (
+            "after it was resumed",
+            begin(|lines| async move {
+                _ = task::with_timeout(HOUR, task::sleep(Duration::from_millis(1))).await;
+                lines.send(0).unwrap();
+                pending::<()>().await;
+            }),
+        ),
+        (
+            "before an await of this crate",
+            begin(|lines| async move {
+                _ = task::with_timeout(HOUR, task::sleep(Duration::from_millis(1))).await;
+                lines.send(0).unwrap();
+                task::sleep(HOUR).await;
+            }),
+        ),
+        (
+            "dropped by the poll that found it pending",
+            begin(|lines| async move {
+                let inside = task::with_timeout(2 * HOUR, task::with_timeout(HOUR, pending::<()>()));
+                drop(futures_util::future::select(Box::pin(inside), std::future::ready(())).await);
+                lines.send(0).unwrap();
+                pending::<()>().await;
+            }),
+        ),
+        (
+            "an await beside it that was polled later",
+            begin(|lines| async move {
+                let limited = task::with_timeout(HOUR, task::sleep(HOUR));
+                let other = async {
+                    lines.send(0).unwrap();
+                    task::sleep(HOUR).await;
+                };
+                _ = futures_util::future::join(limited, other).await;
+            }),
+        ),
+    ];
+    for (kind, begin) in cases {
+        let (send, begun) = channel();
+        let handle = begin(send);
+        begun.recv().unwrap();
+        let tree = look_until_waiting("subject");
+        let (deadline, text) = deadline_of_subject(&tree);
+        assert_eq!(deadline, None, "{kind}:\n{text}");
+        assert!(!text.contains("within a deadline"), "{kind}:\n{text}");
+        handle.cancel();
+        _ = task::block_on(handle);
+        look_until(TaskTree::is_empty);
+    }
 }
 
 /// The page of a group whose second child waits for longer than its first, and has a cancelled child of its own. `scripts/page` opens
@@ -1148,6 +1363,28 @@ fn an_instrument_sees_the_life_of_a_task_in_order() {
     assert_eq!(count(begun), count(ended), "{events:?}");
 }
 
+/// The cancellation is seen at once by those who look. The instrument is told when the task leaves the shield.
+#[test]
+fn an_instrument_is_told_of_a_cancellation_when_the_task_is_polled_next() {
+    let _alone = alone();
+    Recorder::set();
+    let (release, released) = async_channel::bounded::<()>(1);
+    let handle = task::detach_with(SpawnOptions::new().name("shielded"), async move {
+        _ = task::shield(released.recv()).await;
+    });
+    look_until_waiting("shielded");
+    handle.cancel();
+    let tree = task::dump_all();
+    assert_eq!(named(&tree, "shielded").unwrap().state(), TaskState::Cancelled);
+    let events = Recorder::events("shielded");
+    assert_eq!(events.last(), Some(&"suspended"), "{events:?}");
+    assert!(!events.contains(&"cancelled"), "{events:?}");
+    release.try_send(()).unwrap();
+    _ = task::block_on(handle);
+    let told = Recorder::events("shielded").split_off(events.len());
+    assert_eq!(told, ["resumed", "cancelled", "polled", "suspended", "ended"]);
+}
+
 #[test]
 fn the_panic_of_an_instrument_disturbs_no_task() {
     let _alone = alone();
@@ -1212,25 +1449,3 @@ fn events_of_tasks_that_an_instrument_starts_are_not_observed_while_it_does() {
     assert!(!Recorder::events("inside").contains(&"spawned"));
     look_until(TaskTree::is_empty);
 }
-/// The cancellation is seen at once by those who look. The instrument is told when the task leaves the shield.
-#[test]
-fn an_instrument_is_told_of_a_cancellation_when_the_task_is_polled_next() {
-    let _alone = alone();
-    Recorder::set();
-    let (release, released) = async_channel::bounded::<()>(1);
-    let handle = task::detach_with(SpawnOptions::new().name("shielded"), async move {
-        _ = task::shield(released.recv()).await;
-    });
-    look_until_waiting("shielded");
-    handle.cancel();
-    let tree = task::dump_all();
-    assert_eq!(named(&tree, "shielded").unwrap().state(), TaskState::Cancelled);
-    let events = Recorder::events("shielded");
-    assert_eq!(events.last(), Some(&"suspended"), "{events:?}");
-    assert!(!events.contains(&"cancelled"), "{events:?}");
-    release.try_send(()).unwrap();
-    _ = task::block_on(handle);
-    let told = Recorder::events("shielded").split_off(events.len());
-    assert_eq!(told, ["resumed", "cancelled", "polled", "suspended", "ended"]);
-}
-

@@ -157,6 +157,7 @@ impl Change for DeadlineScope {
             (*place).scope = scope;
             let Some(at) = (*place).at else { return };
             context.deadline = Some(context.deadline.map_or(at, |outer| outer.min(at)));
+            context.placement.deadline_around = context.deadline_around.or_earlier(at);
             let Some(schedule) = (*place).schedule.take() else {
                 return;
             };

@@ -247,6 +247,7 @@ impl<'a> TaskNode<'a> {
                 location: look.site.location(),
                 what: look.what,
                 task: look.task.map(TaskId::of_number),
+                deadline: look.deadline,
                 since: look.since,
             });
         #[cfg(not(feature = "inspect"))]
@@ -329,12 +330,14 @@ impl fmt::Display for TaskActivity {
 
 /// The await at which a task waited when a [`TaskTree`] was created.
 ///
-/// If a task waits for several things at once, such as the futures of a `join!`, this is the one that was polled last.
+/// If a task waits for several things at once, such as the futures of a `join!`, this is the one that was polled last. The place, the
+/// description and the deadline are those of that await.
 #[derive(Clone, Copy, Debug)]
 pub struct TaskWait {
     location: Option<&'static Location<'static>>,
     what: Option<&'static str>,
     task: Option<TaskId>,
+    deadline: Option<Instant>,
     since: Option<Instant>,
 }
 
@@ -358,6 +361,16 @@ impl TaskWait {
     /// Returns the task whose end is awaited, by a [`Handle`](super::Handle) or an [`AsyncLet`](super::AsyncLet).
     pub fn task(&self) -> Option<TaskId> {
         self.task
+    }
+
+    /// Returns the earliest deadline of the scopes of the task around the await, such as a [`with_timeout`](super::with_timeout). `None` if
+    /// there is none.
+    ///
+    /// If it has passed and the task still waits, something inside does not heed it, such as a [`shield`](super::shield). So a deadline
+    /// around a shield counts, although [`deadline`](super::deadline) is `None` inside. What the task has inherited is the
+    /// [deadline of the task](TaskNode::deadline).
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
     }
 
     /// Returns since when the task waits, to some hundredths of a second.

@@ -45,7 +45,9 @@ impl TaskTree {
     /// assert!(json.starts_with(r#"{"tasks":[{"id":"#), "{json}");
     /// ```
     ///
-    /// Times are in seconds before the creation of the tree, and those until the deadline after it. What is unknown is `null`.
+    /// Times are in seconds before the creation of the tree. `deadline_in` and `awaited_deadline_in` are in seconds after it, and negative
+    /// when the deadline has passed: the first is of the task as a whole, the second of the scopes around the await. What is unknown is
+    /// `null`.
     pub fn to_json(&self) -> String {
         let mut json = String::from("{\"tasks\":[");
         // The ids of the tasks above.
@@ -65,6 +67,10 @@ impl TaskTree {
             object.text("awaited_at", wait.as_ref().and_then(TaskWait::location));
             object.text("awaited", wait.as_ref().and_then(TaskWait::what));
             object.raw("awaited_task", wait.as_ref().and_then(TaskWait::task));
+            object.raw(
+                "awaited_deadline_in",
+                wait.as_ref().and_then(TaskWait::deadline).map(|at| self.until(at)),
+            );
             object.raw("waiting", self.waiting(&node).map(|time| time.as_secs_f64()));
             object.text("cancelled", node.cancellation_reason());
             object.raw(
@@ -149,6 +155,15 @@ impl TaskTree {
                 (Some(time), None) => write_line(format_args!("waiting for {}: {what}", Seconds(time)))?,
                 (None, Some(at)) => write_line(format_args!("waiting at {at}: {what}"))?,
                 (None, None) => write_line(format_args!("waiting: {what}"))?,
+            }
+            if let Some(deadline) = wait.deadline() {
+                match deadline.checked_duration_since(self.created_at()) {
+                    Some(left) => write_line(format_args!("within a deadline in {}", Seconds(left)))?,
+                    None => write_line(format_args!(
+                        "within a deadline that passed {} ago",
+                        Seconds(self.created_at().saturating_duration_since(deadline))
+                    ))?,
+                }
             }
         } else if let Some(activity) = node.activity() {
             write_line(format_args!("{activity}"))?;

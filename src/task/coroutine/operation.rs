@@ -12,7 +12,7 @@ use super::{ContextScheduler, DefaultContext, Task, TaskContext};
 use crate::sender::env::look_in;
 use crate::stop::ErasedStopToken;
 use crate::task::awaiting::LocalHome;
-use crate::task::frame::{FrameSuccessor, Header, Home, Placement};
+use crate::task::frame::{FrameSuccessor, Header, Home, NotedDeadline, Placement};
 use crate::task::strand::{Awaiter, Context, Unit};
 use crate::{Completion, Env, Operation, Panic, Receiver, Scheduler, Transfer};
 
@@ -141,6 +141,7 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> T
                         home,
                         priority,
                         scope: None,
+                        deadline_around: NotedDeadline::NEVER,
                     },
                     token: ErasedStopToken::new(token),
                     outside: (NonNull::from(env).cast(), look_in::<R::Env>),

@@ -56,7 +56,7 @@ impl<C: TaskContext> OwnContext<C> {
                         false => outside.placement.home,
                     },
                     priority,
-                    scope: outside.placement.scope,
+                    ..outside.placement
                 },
                 outside: (NonNull::dangling(), Self::look),
                 ..*outside

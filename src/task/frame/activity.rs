@@ -1,4 +1,4 @@
-//! What a strand does, for the tree of tasks: whether it runs, and where it waits for what.
+//! What a strand does, for the tree of tasks: whether it runs, where it waits for what, and within which deadline.
 //!
 //! All of this exists with the feature `inspect` only. Without it the types are empty, and the functions do nothing.
 //!
@@ -6,9 +6,11 @@
 //! tree loads them while the strand runs. So parts that are read together may be from two awaits in a row.
 
 #[cfg(feature = "inspect")]
-pub(in crate::task) use self::noted::{Activity, ActivityKind, ActivityLook, Awaited, Site, TaskNumber};
+pub(in crate::task) use self::noted::{
+    Activity, ActivityKind, ActivityLook, AwaitNotes, Awaited, NotedDeadline, Site, TaskNumber,
+};
 #[cfg(not(feature = "inspect"))]
-pub(in crate::task) use self::unnoted::{Activity, Awaited, Site, TaskNumber};
+pub(in crate::task) use self::unnoted::{Activity, AwaitNotes, Awaited, NotedDeadline, Site, TaskNumber};
 
 #[cfg(feature = "inspect")]
 mod noted {
@@ -105,6 +107,34 @@ mod noted {
         }
     }
 
+    /// The earliest deadline of the scopes around a place in a strand, shields or not: nanoseconds since the coarse clock was started.
+    ///
+    /// Copied from each scope to those inside. So an await notes it with one store, and no thread that prints a tree reads a scope.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub(in crate::task) struct NotedDeadline(u64);
+
+    impl NotedDeadline {
+        /// No deadline, later than all others.
+        pub(in crate::task) const NEVER: Self = NotedDeadline(u64::MAX);
+
+        /// Returns the earlier one of this deadline and another.
+        pub(in crate::task) fn or_earlier(self, at: Instant) -> Self {
+            NotedDeadline(self.0.min(coarse_clock::nanoseconds(at).unwrap_or(u64::MAX)))
+        }
+
+        #[inline]
+        pub(in crate::task) fn is_never(self) -> bool {
+            self == NotedDeadline::NEVER
+        }
+
+        fn instant(self) -> Option<Instant> {
+            match self {
+                NotedDeadline::NEVER => None,
+                NotedDeadline(time) => coarse_clock::at_nanoseconds(time),
+            }
+        }
+    }
+
     /// What a strand does: see the module.
     pub(in crate::task) struct Activity {
         /// An [`ActivityKind`].
@@ -118,6 +148,8 @@ mod noted {
         /// The [number](TaskNumber) of the task whose end was awaited last. Meaningless unless `what` is one of the two that are noted
         /// with a number.
         task: AtomicU64,
+        /// The [`NotedDeadline`] of the scopes around that await. Stored with the await, and at the beginning of a poll.
+        deadline: AtomicU64,
         /// Where the strand was spawned. Written before the strand is shared.
         begun_at: Site,
     }
@@ -131,16 +163,17 @@ mod noted {
                 site: AtomicPtr::new(ptr::null_mut()),
                 what: AtomicPtr::new(ptr::null_mut()),
                 task: AtomicU64::new(0),
+                deadline: AtomicU64::new(NotedDeadline::NEVER.0),
                 begun_at,
             }
         }
 
-        /// Notes that a frame of the strand is polled. Until an await is noted, it waits for a future of another crate.
+        /// Notes that a frame of the strand is polled, inside of scopes with this deadline. Until an await is noted, the frame waits for a
+        /// future of another crate.
         #[inline]
-        pub(in crate::task) fn runs(&self) {
+        pub(in crate::task) fn runs(&self, around: NotedDeadline) {
             self.kind.store(ActivityKind::Running as u8, Relaxed);
-            self.site.store(ptr::null_mut(), Relaxed);
-            self.what.store(ptr::null_mut(), Relaxed);
+            self.awaits_foreign(around);
         }
 
         /// Notes that the strand is about to be queued.
@@ -161,42 +194,20 @@ mod noted {
             self.kind.store(kind as u8, Relaxed);
         }
 
-        /// Notes an await of a `T` that is pending.
         #[inline]
-        pub(in crate::task) fn awaits<T: ?Sized>(&self, site: Site) {
-            self.awaits_what(Awaited::of::<T>(), site);
+        fn awaits_foreign(&self, around: NotedDeadline) {
+            self.site.store(ptr::null_mut(), Relaxed);
+            self.what.store(ptr::null_mut(), Relaxed);
+            self.deadline.store(around.0, Relaxed);
         }
 
-        /// Notes an await of something that has a description.
-        #[inline]
-        pub(in crate::task) fn awaits_what(&self, what: Awaited, site: Site) {
-            let place = site.0.map_or(ptr::null(), ptr::from_ref);
-            self.site.store(place.cast_mut(), Relaxed);
-            self.what.store(what.0 as *mut (), Relaxed);
-        }
-
-        /// Notes an await of the end of a task.
-        pub(in crate::task) fn awaits_task(&self, what: Awaited, task: TaskNumber, site: Site) {
-            self.task.store(task.0, Relaxed);
-            self.awaits_what(what, site);
-        }
-
-        /// Notes the await of something that is pending, unless the place of an await inside of it is noted.
-        #[inline]
-        pub(in crate::task) fn awaits_around(&self, site: Site) {
-            if self.site.load(Relaxed).is_null() {
-                let place = site.0.map_or(ptr::null(), ptr::from_ref);
-                self.site.store(place.cast_mut(), Relaxed);
-            }
-        }
-
-        /// Notes that the strand only waits for what it has begun.
-        pub(in crate::task) fn ends(&self) {
-            self.awaits_what(Awaited::BEGUN, Site::default());
+        /// Notes that the strand only waits for what it has begun, inside of scopes with this deadline.
+        pub(in crate::task) fn ends(&self, around: NotedDeadline) {
+            AwaitNotes::new(self, around).awaits_what(Awaited::BEGUN, Site::default());
         }
 
         /// Calls `note` with the strand that this thread polls a frame of, if there is one.
-        pub(in crate::task) fn with(note: impl FnOnce(&Activity)) {
+        pub(in crate::task) fn with(note: impl FnOnce(AwaitNotes<'_>)) {
             Polling::with(|polling| {
                 if let Some(polling) = polling {
                     note(polling.activity());
@@ -225,7 +236,62 @@ mod noted {
                 task: what
                     .is_some_and(|what| [CHILD, DETACHED].contains(&what))
                     .then_some(task),
+                deadline: NotedDeadline(self.deadline.load(Relaxed)).instant(),
                 begun_at: self.begun_at,
+            }
+        }
+    }
+
+    /// Notes awaits of a strand inside of scopes with one deadline.
+    #[derive(Clone, Copy)]
+    pub(in crate::task) struct AwaitNotes<'a> {
+        activity: &'a Activity,
+        around: NotedDeadline,
+    }
+
+    impl<'a> AwaitNotes<'a> {
+        #[inline]
+        pub(in crate::task) fn new(activity: &'a Activity, around: NotedDeadline) -> Self {
+            AwaitNotes { activity, around }
+        }
+
+        /// Notes an await of a `T` that is pending.
+        #[inline]
+        pub(in crate::task) fn awaits<T: ?Sized>(self, site: Site) {
+            self.awaits_what(Awaited::of::<T>(), site);
+        }
+
+        /// Notes an await of something that has a description.
+        #[inline]
+        pub(in crate::task) fn awaits_what(self, what: Awaited, site: Site) {
+            let place = site.0.map_or(ptr::null(), ptr::from_ref);
+            self.activity.site.store(place.cast_mut(), Relaxed);
+            self.activity.what.store(what.0 as *mut (), Relaxed);
+            self.activity.deadline.store(self.around.0, Relaxed);
+        }
+
+        /// Notes an await of the end of a task.
+        pub(in crate::task) fn awaits_task(self, what: Awaited, task: TaskNumber, site: Site) {
+            self.activity.task.store(task.0, Relaxed);
+            self.awaits_what(what, site);
+        }
+
+        /// Notes the await of something that is pending, unless the place of an await inside of it is noted.
+        #[inline]
+        pub(in crate::task) fn awaits_around(self, site: Site) {
+            if self.activity.site.load(Relaxed).is_null() {
+                let place = site.0.map_or(ptr::null(), ptr::from_ref);
+                self.activity.site.store(place.cast_mut(), Relaxed);
+                // An await inside, without a place, has noted the deadline there.
+                let inside = self.activity.deadline.load(Relaxed);
+                self.activity.deadline.store(self.around.0.min(inside), Relaxed);
+            }
+        }
+
+        /// Removes the note of an await inside of a scope with the deadline `inside`, which was dropped while it was pending.
+        pub(in crate::task) fn leaves(self, inside: NotedDeadline) {
+            if inside != self.around && self.activity.deadline.load(Relaxed) == inside.0 {
+                self.activity.awaits_foreign(self.around);
             }
         }
     }
@@ -239,13 +305,17 @@ mod noted {
         pub(in crate::task) what: Option<&'static str>,
         /// The number of the task whose end it waits for.
         pub(in crate::task) task: Option<u64>,
+        /// The earliest deadline of the scopes around that await.
+        pub(in crate::task) deadline: Option<Instant>,
         pub(in crate::task) begun_at: Site,
     }
 }
 
 #[cfg(not(feature = "inspect"))]
 mod unnoted {
+    use core::marker::PhantomData;
     use core::panic::Location;
+    use std::time::Instant;
 
     /// A place in the program, which is not noted.
     #[derive(Clone, Copy, Default)]
@@ -292,6 +362,24 @@ mod unnoted {
         }
     }
 
+    /// The deadline of scopes, which is not noted.
+    #[derive(Clone, Copy)]
+    pub(in crate::task) struct NotedDeadline(());
+
+    impl NotedDeadline {
+        pub(in crate::task) const NEVER: Self = NotedDeadline(());
+
+        #[inline(always)]
+        pub(in crate::task) fn or_earlier(self, _: Instant) -> Self {
+            self
+        }
+
+        #[inline(always)]
+        pub(in crate::task) fn is_never(self) -> bool {
+            true
+        }
+    }
+
     /// What a strand does, which is not noted.
     pub(in crate::task) struct Activity;
 
@@ -302,7 +390,7 @@ mod unnoted {
         }
 
         #[inline(always)]
-        pub(in crate::task) fn runs(&self) {}
+        pub(in crate::task) fn runs(&self, _: NotedDeadline) {}
 
         #[inline(always)]
         pub(in crate::task) fn is_queued(&self) {}
@@ -311,21 +399,35 @@ mod unnoted {
         pub(in crate::task) fn suspends(&self) {}
 
         #[inline(always)]
-        pub(in crate::task) fn awaits<T: ?Sized>(&self, _: Site) {}
+        pub(in crate::task) fn ends(&self, _: NotedDeadline) {}
 
         #[inline(always)]
-        pub(in crate::task) fn awaits_what(&self, _: Awaited, _: Site) {}
+        pub(in crate::task) fn with(_: impl FnOnce(AwaitNotes<'_>)) {}
+    }
+
+    /// Awaits of a strand, which are not noted.
+    #[derive(Clone, Copy)]
+    pub(in crate::task) struct AwaitNotes<'a>(PhantomData<&'a Activity>);
+
+    impl<'a> AwaitNotes<'a> {
+        #[inline(always)]
+        pub(in crate::task) fn new(_: &'a Activity, _: NotedDeadline) -> Self {
+            AwaitNotes(PhantomData)
+        }
 
         #[inline(always)]
-        pub(in crate::task) fn awaits_task(&self, _: Awaited, _: TaskNumber, _: Site) {}
+        pub(in crate::task) fn awaits<T: ?Sized>(self, _: Site) {}
 
         #[inline(always)]
-        pub(in crate::task) fn awaits_around(&self, _: Site) {}
+        pub(in crate::task) fn awaits_what(self, _: Awaited, _: Site) {}
 
         #[inline(always)]
-        pub(in crate::task) fn ends(&self) {}
+        pub(in crate::task) fn awaits_task(self, _: Awaited, _: TaskNumber, _: Site) {}
 
         #[inline(always)]
-        pub(in crate::task) fn with(_: impl FnOnce(&Activity)) {}
+        pub(in crate::task) fn awaits_around(self, _: Site) {}
+
+        #[inline(always)]
+        pub(in crate::task) fn leaves(self, _: NotedDeadline) {}
     }
 }

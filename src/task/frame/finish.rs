@@ -125,7 +125,8 @@ unsafe fn leave(frame: NonNull<Header>, resumed: &mut Transfer) -> bool {
             Header::stop_awaited(frame, resumed);
         }
         if header.state.has_awaits(header.pending.get()) {
-            Header::tracker(frame).as_ref().activity.ends();
+            let around = Header::placement(frame).as_ref().deadline_around;
+            Header::tracker(frame).as_ref().activity.ends(around);
             return false;
         }
         // No await is left, so every block is the frame's to destroy. That happens before the frame is done.

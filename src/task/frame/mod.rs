@@ -67,7 +67,7 @@ mod waker;
 use core::cell::Cell;
 use core::ptr::{self, NonNull};
 
-pub(super) use self::activity::{Activity, Awaited, Site, TaskNumber};
+pub(super) use self::activity::{Activity, AwaitNotes, Awaited, NotedDeadline, Site, TaskNumber};
 #[cfg(feature = "inspect")]
 pub(super) use self::activity::{ActivityKind, ActivityLook};
 pub(super) use self::child::Polled;

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use core::task::Context as Cx;
 
 use super::flags::Flag;
-use super::{Activity, BlockContent, Header, Placement, Site, frame_of};
+use super::{AwaitNotes, BlockContent, Header, NotedDeadline, Placement, Site, frame_of};
 use crate::Transfer;
 use crate::memory::OutOfMemoryError;
 use crate::sender::current;
@@ -174,11 +174,17 @@ impl<'p> Polling<'p> {
         self.activity().awaits::<T>(site);
     }
 
-    /// Returns what the strand does.
+    /// Returns the notes of what the strand does, for awaits in the innermost scope around the call.
     #[inline]
-    pub(in crate::task) fn activity(self) -> &'p Activity {
+    pub(in crate::task) fn activity(self) -> AwaitNotes<'p> {
+        self.activity_inside(self.placement().deadline_around)
+    }
+
+    /// Returns the notes of what the strand does, for awaits in scopes with this deadline.
+    #[inline]
+    pub(in crate::task) fn activity_inside(self, around: NotedDeadline) -> AwaitNotes<'p> {
         // SAFETY: a frame that is polled is not done, and its strand ends after it.
-        unsafe { &Header::tracker(self.frame).as_ref().activity }
+        AwaitNotes::new(unsafe { &Header::tracker(self.frame).as_ref().activity }, around)
     }
 
     /// Polls the frame once more after this poll, because something that it has noted to wait for is gone.

@@ -38,7 +38,7 @@ impl Header {
         }
         header.nested.set(0);
         // SAFETY: a busy frame is not done.
-        unsafe { Header::tracker(frame).as_ref() }.activity.runs();
+        unsafe { Header::note_poll(frame) };
         let poll = Poll::new(frame.as_ptr().cast(), publish);
         // SAFETY: this thread owns the busy frame. The vtable's `poll` does not unwind.
         let done = poll.enter_first(|| unsafe { poll_frame(frame) });
@@ -65,6 +65,22 @@ impl Header {
             return next;
         }
         resumed.and(next)
+    }
+}
+
+impl Header {
+    /// Notes that a frame is polled next.
+    ///
+    /// # Safety
+    ///
+    /// The frame is busy.
+    #[inline(always)]
+    unsafe fn note_poll(this: NonNull<Header>) {
+        // SAFETY: the caller's promise: a busy frame is not done, so its context and its strand are valid.
+        unsafe {
+            let around = Header::placement(this).as_ref().deadline_around;
+            Header::tracker(this).as_ref().activity.runs(around);
+        }
     }
 }
 
@@ -175,7 +191,7 @@ unsafe fn run(mut base: NonNull<Header>, poll: &Poll, mut polled: Option<bool>) 
             (None, false) => {
                 header.nested.set(0);
                 // SAFETY: a busy frame is not done.
-                unsafe { Header::tracker(frame).as_ref() }.activity.runs();
+                unsafe { Header::note_poll(frame) };
                 poll.set_frame(frame.as_ptr().cast());
                 if !resumed.is_none() {
                     // A poll that blocks publishes the jobs kept here.

@@ -3,7 +3,7 @@
 use core::cell::Cell;
 use core::ptr::NonNull;
 
-use super::{Header, Home};
+use super::{Header, Home, NotedDeadline};
 use crate::Priority;
 use crate::stop::ErasedStopToken;
 use crate::sync::atomic::{
@@ -22,6 +22,8 @@ pub(in crate::task) struct Placement {
     pub(in crate::task) priority: Option<Priority>,
     /// The innermost scope of the frame. Valid as long as the context is.
     pub(in crate::task) scope: Option<NonNull<ContextScope>>,
+    /// The earliest deadline of the scopes of the strand, shields or not.
+    pub(in crate::task) deadline_around: NotedDeadline,
 }
 
 impl Placement {

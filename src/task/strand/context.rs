@@ -11,7 +11,7 @@ use crate::Transfer;
 use crate::sender::env::{Beneath, Look};
 use crate::sender::stage::container_of;
 use crate::stop::ErasedStopToken;
-use crate::task::frame::{FrameSuccessor, Header, Home, Placement, Polling, Stops};
+use crate::task::frame::{FrameSuccessor, Header, Home, NotedDeadline, Placement, Polling, Stops};
 
 /// The state that a task inherits from its receiver, or from the task that spawned it.
 ///
@@ -85,6 +85,7 @@ impl Context {
                 home,
                 priority: None,
                 scope: None,
+                deadline_around: NotedDeadline::NEVER,
             },
             token,
             outside,
@@ -132,6 +133,8 @@ impl Context {
         let mut context = *self;
         // The child may outlive the scope: the frame waits for the child.
         context.placement.scope = None;
+        // Inherited by the child as its own deadline.
+        context.placement.deadline_around = NotedDeadline::NEVER;
         if context.is_local {
             context.placement.home = Home::global_pool();
             context.is_local = false;

@@ -14,7 +14,7 @@ use core::task::{Context as Cx, Poll};
 use super::Context;
 use crate::sender::unwind::OnDrop;
 use crate::stop::StopToken;
-use crate::task::frame::{Block, BlockContent, ContextScope, Header, Polling, Site, Stopping};
+use crate::task::frame::{Block, BlockContent, ContextScope, Header, NotedDeadline, Polling, Site, Stopping};
 use crate::{Panic, Transfer};
 
 /// A future that is polled with a context of its own, and may borrow. Outside of a task it is simply polled.
@@ -149,7 +149,9 @@ impl<F: Future, C: Change> ScopedFuture<F, C> {
             let Some(polling) = polling else { return };
             if let (ScopedPhase::Inside(inside), Ok(Poll::Pending)) = (&this.phase, &polled) {
                 inside.suspend(polling);
-                polling.activity().awaits_around(this.site);
+                polling
+                    .activity_inside(inside.deadline_around())
+                    .awaits_around(this.site);
             }
             polling.set_handled(handled);
             if waits_outside {
@@ -207,11 +209,23 @@ impl<F, C: Change> ScopedFuture<F, C> {
 
 impl<F, C: Change> Drop for ScopedFuture<F, C> {
     fn drop(&mut self) {
+        let pending = match &self.phase {
+            ScopedPhase::Inside(inside) => Some((inside.scope().frame, inside.deadline_around())),
+            _ => None,
+        };
         if C::HOLDS && !self.is_over() {
             // The poll may have noted that it waits for this. The next poll finds out what else it waits for.
             Polling::with(|polling| _ = polling.map(Polling::poll_again));
         }
         self.end();
+        // The poll may have noted an await inside, and may await something else next. The scopes inside are left before this one.
+        if let Some((frame, inside)) = pending
+            && !inside.is_never()
+        {
+            Polling::with_frame(frame, |polling| {
+                _ = polling.map(|polling| polling.activity().leaves(inside));
+            });
+        }
     }
 }
 
@@ -287,6 +301,12 @@ impl<C: Change> ScopeUse<C> {
         if waits || C::HOLDS {
             polling.waits();
         }
+    }
+
+    /// Returns the earliest deadline of this scope and those around it.
+    fn deadline_around(&self) -> NotedDeadline {
+        // SAFETY: as for `scope`.
+        unsafe { (*self.0.as_ptr()).context.placement.deadline_around }
     }
 
     /// Returns whether the change has stopped the inside.
