@@ -1103,6 +1103,46 @@ fn a_deadline_whose_scope_was_left_is_not_shown() {
     }
 }
 
+#[test]
+fn the_text_says_what_each_task_does_in_one_place() {
+    let _alone = alone();
+    let pool = ThreadPool::new(1);
+    let (begun, begins) = channel();
+    let (end, ends) = channel::<()>();
+    let options = || SpawnOptions::new().scheduler(pool.scheduler());
+    let running = task::detach_with(options().name("first"), async move {
+        begun.send(()).unwrap();
+        ends.recv().unwrap();
+    });
+    begins.recv().unwrap();
+    let queued = task::detach_with(options().name("second"), async {});
+    let (release, released) = async_channel::bounded::<()>(1);
+    let waiting = task::detach_with(SpawnOptions::new().name("third"), async move {
+        _ = task::shield(released.recv()).await;
+    });
+    look_until_waiting("third");
+    waiting.cancel();
+    let tree = look_until(|tree| named(tree, "third").is_some_and(|node| node.cancelled_at().is_some()));
+    let text = tree.to_string();
+    for head in ["\"first\": running", "\"second\": queued", "\"third\": waiting"] {
+        assert!(text.contains(&format!("{head}, priority Default\n")), "{head}: {text}");
+    }
+    assert!(text.contains("ago: stop requested"), "{text}");
+    assert!(
+        text.lines().all(|line| !["running", "queued"].contains(&line.trim())),
+        "{text}"
+    );
+    let page = tree.to_html();
+    assert!(page.contains("<i class=\"running\">queued</i>"), "{page}");
+    assert!(page.contains("<i class=\"cancelled\">waiting</i>"), "{page}");
+    end.send(()).unwrap();
+    release.try_send(()).unwrap();
+    for handle in [running, queued, waiting] {
+        _ = task::block_on(handle);
+    }
+    look_until(TaskTree::is_empty);
+}
+
 /// The page of a group whose second child waits for longer than its first, and has a cancelled child of its own. `scripts/page` opens
 /// it in a browser.
 #[test]

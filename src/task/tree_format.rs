@@ -18,7 +18,7 @@ impl fmt::Display for TaskTree {
             if let Some(name) = node.name() {
                 write!(f, " {name:?}")?;
             }
-            write!(f, ": {}, priority {:?}", node.state(), node.priority())?;
+            write!(f, ": {}, priority {:?}", Doing(&node), node.priority())?;
             if node.base_priority() != node.priority() {
                 write!(f, ", base priority {:?}", node.base_priority())?;
             }
@@ -118,8 +118,9 @@ impl TaskTree {
             }
             _ = write!(
                 page,
-                "</b> <i class=\"{0}\">{0}</i> priority {1:?}",
+                "</b> <i class=\"{}\">{}</i> priority {:?}",
                 node.state(),
+                Doing(&node),
                 node.priority()
             );
             if node.base_priority() != node.priority() {
@@ -142,7 +143,7 @@ impl TaskTree {
         page
     }
 
-    /// Writes what is known of a task, beside its state.
+    /// Writes what is known of a task, beside what it [does](Doing).
     fn write_details(
         &self,
         node: &TaskNode<'_>,
@@ -165,8 +166,6 @@ impl TaskTree {
                     ))?,
                 }
             }
-        } else if let Some(activity) = node.activity() {
-            write_line(format_args!("{activity}"))?;
         }
         if node.activity().is_some() {
             if let Some(reason) = node.cancellation_reason() {
@@ -205,6 +204,18 @@ impl TaskTree {
         match at.checked_duration_since(self.created_at()) {
             Some(left) => left.as_secs_f64(),
             None => -self.created_at().saturating_duration_since(at).as_secs_f64(),
+        }
+    }
+}
+
+/// What a task does, or its state if that is unknown.
+struct Doing<'a>(&'a TaskNode<'a>);
+
+impl fmt::Display for Doing<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0.activity() {
+            Some(activity) => activity.fmt(f),
+            None => self.0.state().fmt(f),
         }
     }
 }

@@ -74,6 +74,13 @@ fn requests_have_some_time_at_the_end() {
     assert_eq!(server.ended("SIGINT"), expected);
 }
 
+/// The word of the tree for a task that waits.
+const WAITS: &str = if cfg!(feature = "inspect") {
+    "waiting"
+} else {
+    "running"
+};
+
 #[test]
 fn a_second_signal_ends_the_service_at_once() {
     let mut server = Server::start(&["--grace", "600", "--timeout", "600"]);
@@ -82,7 +89,7 @@ fn a_second_signal_ends_the_service_at_once() {
     wait_until_closed(&server);
     // The tree tells what the end waits for.
     server.process.signal("USR1");
-    server.process.expect_error("\"POST /transfers\": running");
+    server.process.expect_error(&format!("\"POST /transfers\": {WAITS}"));
     server.process.signal("TERM");
     server.process.wait_for_code(1);
     server.process.expect_error("bank: stopped at once by a second SIGTERM");
@@ -126,14 +133,14 @@ fn the_tree_of_tasks_is_printed() {
     let mut server = Server::start(&["--timeout", "600"]);
     let client = long_transfer(&server);
     server.process.signal("USR1");
-    let connection = format!(" from {}\": running", client.0.local_addr().unwrap());
+    let connection = format!(" from {}\": {WAITS}", client.0.local_addr().unwrap());
     let line = server.process.expect_error(&connection);
     assert!(
         line.starts_with("    task "),
         "it is below the task that accepts: {line:?}"
     );
-    server.process.expect_error("\"accept\": running");
-    server.process.expect_error("\"POST /transfers\": running");
+    server.process.expect_error(&format!("\"accept\": {WAITS}"));
+    server.process.expect_error(&format!("\"POST /transfers\": {WAITS}"));
     server.end("INT");
 }
 

@@ -140,6 +140,12 @@ fn a_busy_connection_ends(kind: Kind) {
     });
 }
 
+/// The words of the tree for a task that waits, and for one that waits and is cancelled.
+const WAITS: (&str, &str) = match cfg!(feature = "inspect") {
+    true => ("waiting", "waiting"),
+    false => ("running", "cancelled"),
+};
+
 #[test]
 fn the_tree_of_tasks_is_printed() {
     for kind in [Kind::Kv, Kind::KvOwnPool] {
@@ -148,18 +154,22 @@ fn the_tree_of_tasks_is_printed() {
         peer.send(b"PING\r\n");
         peer.expect("+PONG\r\n");
         server.process.signal("USR1");
-        let name = format!("\"connection 1 from {}\": running", peer.0.local_addr().unwrap());
+        let (state, _) = WAITS;
+        let name = format!("\"connection 1 from {}\": {state}", peer.0.local_addr().unwrap());
         let line = server.process.expect_error(&name);
         assert!(
             line.starts_with("    task "),
             "it is below the task that accepts: {line:?}"
         );
         assert!(
-            server.process.stderr().contains("\n  task 2 \"accept\": running"),
+            server
+                .process
+                .stderr()
+                .contains(&format!("\n  task 2 \"accept\": {state}")),
             "{}",
             server.process.stderr()
         );
-        server.process.expect_error("\"expiry\": running");
+        server.process.expect_error(&format!("\"expiry\": {state}"));
         if cfg!(feature = "inspect") {
             // The connection waits for a request, which the tree tells by the line of its deadline.
             let source = include_str!("../../src/bin/kv/connection.rs");
@@ -195,7 +205,8 @@ fn the_tree_of_tasks_is_printed_during_the_end() {
         wait_until_closed(&server);
         server.process.signal("USR1");
         // The tree tells what the end waits for: the answers to a peer that does not read them.
-        let name = format!("\"connection 1 from {}\": cancelled", peer.0.local_addr().unwrap());
+        let (_, state) = WAITS;
+        let name = format!("\"connection 1 from {}\": {state}", peer.0.local_addr().unwrap());
         server.process.expect_error(&name);
         if cfg!(feature = "inspect") {
             server.process.expect_error("ago: SIGINT");
