@@ -89,7 +89,7 @@ fn a_second_signal_ends_the_service_at_once() {
     wait_until_closed(&server);
     // The tree tells what the end waits for.
     server.process.signal("USR1");
-    server.process.expect_error(&format!("\"POST /transfers\": {WAITS}"));
+    server.process.expect_in_tree(&format!("\"POST /transfers\": {WAITS}"));
     server.process.signal("TERM");
     server.process.wait_for_code(1);
     server.process.expect_error("bank: stopped at once by a second SIGTERM");
@@ -132,15 +132,14 @@ fn a_signal_during_the_start() {
 fn the_tree_of_tasks_is_printed() {
     let mut server = Server::start(&["--timeout", "600"]);
     let client = long_transfer(&server);
-    server.process.signal("USR1");
     let connection = format!(" from {}\": {WAITS}", client.0.local_addr().unwrap());
-    let line = server.process.expect_error(&connection);
+    let line = server.process.expect_in_tree(&connection);
     assert!(
         line.starts_with("    task "),
         "it is below the task that accepts: {line:?}"
     );
-    server.process.expect_error(&format!("\"accept\": {WAITS}"));
-    server.process.expect_error(&format!("\"POST /transfers\": {WAITS}"));
+    server.process.expect_in_tree(&format!("\"accept\": {WAITS}"));
+    server.process.expect_in_tree(&format!("\"POST /transfers\": {WAITS}"));
     server.end("INT");
 }
 

@@ -47,6 +47,20 @@ impl Process {
         line.unwrap_or_else(|| panic!("no line contains {part:?}: {}", self.all()))
     }
 
+    /// Asks for the tree of tasks until a line of one contains `part`: a task that soon waits may still run in the first.
+    #[allow(dead_code, reason = "not every program prints a tree")]
+    pub(crate) fn expect_in_tree(&self, part: &str) -> String {
+        let begin = Instant::now();
+        loop {
+            self.signal("USR1");
+            thread::sleep(Duration::from_millis(20));
+            if let Some(line) = self.stderr().lines().find(|line| line.contains(part)) {
+                return line.to_owned();
+            }
+            assert!(begin.elapsed() < PATIENCE, "no line contains {part:?}: {}", self.all());
+        }
+    }
+
     pub(crate) fn stdout(&self) -> String {
         self.stdout.text()
     }

@@ -361,17 +361,16 @@ fn the_tree_of_tasks_is_printed() {
     let paths = ["/silent/a", "/silent/b", "/silent/c"];
     let mut process = start(&directory, &["--width", "2"], &paths.map(|path| server.url(path)));
     wait_for(|| paths[..2].iter().all(|path| server.requests(path) > 0));
-    process.signal("USR1");
     let state = if cfg!(feature = "inspect") {
         "waiting"
     } else {
         "running"
     };
     // Each file that is being downloaded is a task of its name, below the task of all downloads.
-    let line = process.expect_error(&format!("\"downloads\": {state}, priority Default"));
+    let line = process.expect_in_tree(&format!("\"downloads\": {state}, priority Default"));
     assert!(line.starts_with("  task "), "it is a child of the program: {line:?}");
     for name in ["a", "b"] {
-        let line = process.expect_error(&format!("\"{name}\": {state}, priority Default"));
+        let line = process.expect_in_tree(&format!("\"{name}\": {state}, priority Default"));
         assert!(line.starts_with("    task "), "it is below the downloads: {line:?}");
     }
     assert!(

@@ -4,9 +4,9 @@ use std::fs;
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::common::{Directory, PATIENCE};
+use crate::common::Directory;
 use crate::server::{Connection, Kind, Server};
 
 crate::for_each_server! {
@@ -153,23 +153,16 @@ fn the_tree_of_tasks_is_printed() {
         let mut peer = server.connect();
         peer.send(b"PING\r\n");
         peer.expect("+PONG\r\n");
-        server.process.signal("USR1");
         let (state, _) = WAITS;
         let name = format!("\"connection 1 from {}\": {state}", peer.0.local_addr().unwrap());
-        let line = server.process.expect_error(&name);
+        let line = server.process.expect_in_tree(&name);
         assert!(
             line.starts_with("    task "),
             "it is below the task that accepts: {line:?}"
         );
-        assert!(
-            server
-                .process
-                .stderr()
-                .contains(&format!("\n  task 2 \"accept\": {state}")),
-            "{}",
-            server.process.stderr()
-        );
-        server.process.expect_error(&format!("\"expiry\": {state}"));
+        let line = server.process.expect_in_tree(&format!("task 2 \"accept\": {state}"));
+        assert!(line.starts_with("  task "), "it is below the program: {line:?}");
+        server.process.expect_in_tree(&format!("\"expiry\": {state}"));
         if cfg!(feature = "inspect") {
             // The connection waits for a request, which the tree tells by the line of its deadline.
             let source = include_str!("../../src/bin/kv/connection.rs");
@@ -180,17 +173,7 @@ fn the_tree_of_tasks_is_printed() {
                 "src/bin/kv/connection.rs:{}:",
                 wait.expect("the wait for a request") + 1
             );
-            // The answer arrives before that wait begins, so the first tree may show a connection that runs.
-            let begin = Instant::now();
-            while !server.process.stderr().contains(&at) {
-                assert!(
-                    begin.elapsed() < PATIENCE,
-                    "no line contains {at:?}: {}",
-                    server.process.stderr()
-                );
-                thread::sleep(Duration::from_millis(5));
-                server.process.signal("USR1");
-            }
+            server.process.expect_in_tree(&at);
         }
         server.end("INT");
     }
@@ -203,11 +186,10 @@ fn the_tree_of_tasks_is_printed_during_the_end() {
         let (peer, _) = stall(&server);
         server.process.signal("INT");
         wait_until_closed(&server);
-        server.process.signal("USR1");
         // The tree tells what the end waits for: the answers to a peer that does not read them.
         let (_, state) = WAITS;
         let name = format!("\"connection 1 from {}\": {state}", peer.0.local_addr().unwrap());
-        server.process.expect_error(&name);
+        server.process.expect_in_tree(&name);
         if cfg!(feature = "inspect") {
             server.process.expect_error("ago: SIGINT");
             server.process.expect_error("src/bin/kv/connection.rs:");
