@@ -340,6 +340,66 @@ fn a_raised_task_overtakes() {
     assert_eq!(*lock(&order), [2, 0, 1]);
 }
 
+/// A stop wakes the children of a group, and with them the driver. Its waker waits until another thread has raised the task with these
+/// children: each is in the queue by then.
+#[test]
+fn a_waker_may_wait_for_a_raise_of_the_children_that_a_stop_has_woken() {
+    struct Raises {
+        ask: mpsc::Sender<()>,
+        raised: Mutex<mpsc::Receiver<()>>,
+        in_time: AtomicUsize,
+    }
+    impl Wake for Raises {
+        fn wake(self: Arc<Self>) {
+            if self.ask.send(()).is_ok() {
+                let raised = self.raised.lock().unwrap().recv_timeout(Duration::from_secs(10));
+                self.in_time.fetch_add(usize::from(raised.is_ok()), SeqCst);
+            }
+        }
+    }
+
+    let (scheduler, mut drivers) = by_hand(1);
+    let handle = task::detach_with(SpawnOptions::new().scheduler(scheduler), async {
+        task::group(async |group| {
+            for _ in 0..3 {
+                group.spawn(task::sleep(PATIENCE * 60));
+            }
+            group.wait_for_all().await;
+        })
+        .await;
+    });
+    while drivers[0].wakes() != 0 {
+        drivers[0].wakes.0.store(0, SeqCst);
+        assert!(drivers[0].poll().is_pending());
+    }
+    let (ask, asked) = mpsc::channel();
+    let (raised, are_raised) = mpsc::channel();
+    let waker = Arc::new(Raises {
+        ask,
+        raised: Mutex::new(are_raised),
+        in_time: AtomicUsize::new(0),
+    });
+    let parked = drivers[0]
+        .driver
+        .as_mut()
+        .poll(&mut Context::from_waker(&Waker::from(waker.clone())));
+    assert!(parked.is_pending());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            asked.recv().unwrap();
+            handle.raise(Priority::UserInteractive);
+            raised.send(()).unwrap();
+            // The next wake does not wait.
+            drop(asked);
+        });
+        handle.cancel();
+    });
+    assert_eq!(waker.in_time.load(SeqCst), 1);
+    while !handle.is_finished() {
+        assert!(drivers[0].poll().is_pending());
+    }
+}
+
 #[test]
 fn a_raise_after_the_end_reaches_the_global_pool() {
     for _ in 0..200 {

@@ -6,7 +6,7 @@ use core::task::Waker;
 use std::boxed::Box;
 use std::vec::Vec;
 
-use crate::scheduler::thread_pool::{Entry, Levels, Lists, OwnedEntry, forward};
+use crate::scheduler::thread_pool::{Entry, Levels, Lists, OwnedEntry, forward, interrupt_other};
 use crate::sync::{Mutex, lock};
 use crate::{Panic, Priority, Transfer};
 
@@ -261,8 +261,17 @@ impl HostedShared {
         unsafe { !entry.as_ref().is_forwarded() && state.lists.raise(entry) }
     }
 
-    /// Calls a waker, if there is one. If it panics, another driver is tried.
-    fn wake(&self, mut wakeup: Option<Wakeup>) {
+    /// Calls a waker, if there is one: after [`without_interrupts`](crate::scheduler::thread_pool::without_interrupts), if that is beneath
+    /// the caller.
+    fn wake(&'static self, wakeup: Option<Wakeup>) {
+        if let Some(wakeup) = wakeup {
+            interrupt_other(move || self.wake_now(wakeup));
+        }
+    }
+
+    /// Calls a waker. If it panics, another driver is tried.
+    fn wake_now(&self, wakeup: Wakeup) {
+        let mut wakeup = Some(wakeup);
         while let Some(next) = wakeup {
             wakeup = match self.call(next) {
                 Ok(()) => None,

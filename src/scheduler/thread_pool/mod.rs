@@ -67,6 +67,7 @@ pub(crate) use party::Party;
 pub use pool::ThreadPool;
 pub(super) use pool::forward;
 pub use reactor::Reactor;
+pub(in crate::scheduler) use reactor::interrupt_other;
 pub(crate) use reactor::without_interrupts;
 pub(super) use schedule::raise_forwarded;
 pub use schedule::{PoolSchedule, PoolScheduler};

@@ -22,6 +22,7 @@
 use core::cell::{Cell, RefCell};
 use core::ptr;
 use core::time::Duration;
+use std::boxed::Box;
 use std::sync::Arc;
 use std::vec::Vec;
 
@@ -160,8 +161,14 @@ per_thread! {
     static ATTENDING: Cell<*const Worker> = Cell::new(ptr::null());
 }
 
-/// The reactors that are interrupted when [`without_interrupts`] returns.
-type HeldBack = RefCell<Vec<Arc<dyn Reactor>>>;
+/// The code of users that is called when [`without_interrupts`] returns.
+type HeldBack = RefCell<Vec<Interrupt>>;
+
+enum Interrupt {
+    Reactor(Arc<dyn Reactor>),
+    /// The wake-up of another executor.
+    Other(Box<dyn FnOnce()>),
+}
 
 per_thread! {
     /// The list of the outermost [`without_interrupts`] on this stack, or null.
@@ -172,8 +179,18 @@ per_thread! {
 pub(super) fn interrupt(reactor: Arc<dyn Reactor>) {
     // SAFETY: the list is on the stack beneath the caller.
     match unsafe { HELD_BACK.with(Cell::get).as_ref() } {
-        Some(held_back) => held_back.borrow_mut().push(reactor),
+        Some(held_back) => held_back.borrow_mut().push(Interrupt::Reactor(reactor)),
         None => interrupt_now(reactor),
+    }
+}
+
+/// Calls `body`, which does not unwind: now, or when the outermost [`without_interrupts`] on this stack returns.
+#[inline]
+pub(in crate::scheduler) fn interrupt_other(body: impl FnOnce() + 'static) {
+    // SAFETY: the list is on the stack beneath the caller.
+    match unsafe { HELD_BACK.with(Cell::get).as_ref() } {
+        Some(held_back) => held_back.borrow_mut().push(Interrupt::Other(Box::new(body))),
+        None => body(),
     }
 }
 
@@ -187,7 +204,8 @@ fn interrupt_now(reactor: Arc<dyn Reactor>) {
     });
 }
 
-/// Calls `body`, which may wake workers while it holds a lock. Their reactors are interrupted afterwards.
+/// Calls `body`, which may wake workers and other executors while it holds a lock, or while other threads wait for it. Their reactors are
+/// interrupted, and their wakers called, afterwards.
 pub(crate) fn without_interrupts<T>(body: impl FnOnce() -> T) -> T {
     if !HELD_BACK.with(Cell::get).is_null() {
         return body();
@@ -196,7 +214,12 @@ pub(crate) fn without_interrupts<T>(body: impl FnOnce() -> T) -> T {
     HELD_BACK.with(|list| list.set(&held_back));
     let _end = OnDrop(|| {
         HELD_BACK.with(|list| list.set(ptr::null()));
-        held_back.take().into_iter().for_each(interrupt_now);
+        for interrupt in held_back.take() {
+            match interrupt {
+                Interrupt::Reactor(reactor) => interrupt_now(reactor),
+                Interrupt::Other(body) => body(),
+            }
+        }
     });
     body()
 }
