@@ -26,8 +26,11 @@ use bowline::{Completes, EmptyEnv, Env, Panic, Receiver, Sender, Transfer, just_
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
     static CREW: Cell<Option<&'static AtomicUsize>> = const { Cell::new(None) };
-    static PAUSE: Cell<Option<(usize, fn())>> = const { Cell::new(None) };
+    static PAUSE: Cell<Option<Pause>> = const { Cell::new(None) };
 }
+
+/// The number of allocations before a pause, and the function that pauses.
+type Pause = (usize, fn());
 
 /// The allocated bytes of the process.
 static ALLOCATED: AtomicUsize = AtomicUsize::new(0);
