@@ -19,6 +19,7 @@ mod hostile_futures;
 mod local_task;
 mod macros;
 mod moved_futures;
+mod panics_in_completions;
 mod priority;
 mod schedule_future;
 mod shield;

@@ -7,6 +7,7 @@ use std::boxed::Box;
 
 use super::block::{Completer, ContinuationBlock, Handler, Resumed, Resumption, call, discard};
 use crate::sender::current;
+use crate::sender::unwind::AbortOnUnwind;
 use crate::sync::Arc;
 
 /// A handle that resumes the operation of [`continuation()`], at most once: resuming takes it by value.
@@ -166,8 +167,12 @@ fn end<T, E>(block: Arc<ContinuationBlock<T, E>>, resumption: Resumption<T, E>) 
     drop(block);
     // The caller may hold a lock, so a task that is resumed here is queued, even on a thread where it could run.
     let _hidden = current::Hidden::aside();
+    // The caller cannot complete the operation again, if a destructor inside of the completion unwinds.
+    let guard = AbortOnUnwind::new();
     // SAFETY: the operation waits, and `resume` gave the right to complete it to this call.
-    unsafe { complete(operation, completion) }.run();
+    let resumed = unsafe { complete(operation, completion) };
+    guard.defuse();
+    resumed.run();
     Ok(())
 }
 

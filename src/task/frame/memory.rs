@@ -333,8 +333,11 @@ impl Header {
 
     /// Notes an orphan, which [`sweep_some`](Header::sweep_some) destroys after its completion.
     pub(super) fn add_orphan(&self) {
-        self.orphans.set(self.orphans.get().saturating_add(1));
-        self.sweep_after.set(1);
+        let before = self.orphans.get();
+        self.orphans.set(before.saturating_add(1));
+        if before == 0 {
+            self.sweep_after.set(1);
+        }
     }
 
     /// Destroys orphans that have completed. The more there are, the less often it looks for them.

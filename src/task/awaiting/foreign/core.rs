@@ -7,7 +7,6 @@ use core::task::Waker;
 use std::vec::Vec;
 
 use super::scheduler::ForeignScheduler;
-use crate::Transfer;
 use crate::memory::{Count, Counted, Shared};
 use crate::scheduler::elsewhere;
 use crate::scheduler::thread_pool::Entry;
@@ -19,6 +18,7 @@ use crate::task::awaiting::receiver::AwaitCore;
 use crate::task::awaiting::{TaskEnv, environment};
 use crate::task::frame::{self, Header, Polling};
 use crate::task::strand::{Awaiter, Context, Tether, Tethered};
+use crate::{Panic, Transfer};
 
 /// How often one poll checks the queue again before it returns to the executor.
 pub(super) const ROUNDS: usize = 32;
@@ -161,11 +161,12 @@ impl ForeignCore {
             (if queue.driver != 0 { None } else { queue.waker.take() }, queue.closed)
         };
         if closed {
+            // The panic hook has reported a panic of a destructor, and no party is left to receive it. The task around waits for this.
             // SAFETY: the block was closed before it was done, so this party destroys the operation.
-            unsafe { (core.vtable.clear)(this) };
+            _ = Panic::catch(|| unsafe { (core.vtable.clear)(this) }).map_err(Panic::discard);
         }
         if let Some(waker) = waker {
-            waker.wake();
+            wake(waker);
         }
         match core.around {
             // SAFETY: the frame counts this until now, so its context is valid.
@@ -212,7 +213,7 @@ impl ForeignCore {
             if queue.driver != 0 { None } else { queue.waker.take() }
         };
         if let Some(waker) = waker {
-            waker.wake();
+            wake(waker);
         }
         Transfer::none()
     }
@@ -288,7 +289,6 @@ impl ForeignRef {
             queue.driver = thread_id();
             (queue.waker.take(), queue.done)
         };
-        drop(waker);
         if !done {
             self.end_homed();
             self.stop();
@@ -302,6 +302,8 @@ impl ForeignRef {
             // SAFETY: the block was done before it was closed, so this party destroys the operation.
             unsafe { (core.vtable.clear)(self.as_ptr()) };
         }
+        // Last, since its destructor may unwind.
+        drop(waker);
     }
 
     /// Stops an operation in flight, and runs the queue until it is empty, since no poll follows.
@@ -338,6 +340,12 @@ impl ForeignRef {
             }
         }
     }
+}
+
+/// Wakes the waker of an executor, in the middle of a completion or a push. A panic went through the panic hook, and no caller can receive
+/// it.
+fn wake(waker: Waker) {
+    _ = Panic::catch(|| waker.wake()).map_err(Panic::discard);
 }
 
 /// Runs the queued work, as the scheduler of that work.

@@ -104,7 +104,8 @@ impl Settled {
             resumed.append(unsafe { Header::end_wait(frame, |_| false) });
         }
         for waker in self.woken {
-            waker.wake();
+            // A panic of a waker went through the panic hook. The other wakers are woken all the same.
+            _ = Panic::catch(|| waker.wake()).map_err(Panic::discard);
         }
         resumed
     }
