@@ -7,14 +7,26 @@ use std::sync::{Arc, Mutex};
 use std::task::Poll;
 
 use bowline::Completion;
+use bowline::model::with_biased_groups;
 use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
 use bowline::stop::StopSource;
 use bowline::task::{Reason, SenderFuture, SpawnOptions, TaskGroup, discarding_group, group, try_group};
 use loom::thread;
 
-use crate::support::{Ended, Remote, Stoppable, Watched, World, explore, race};
+use crate::support::{self, Ended, Remote, Report, Root, Seen, Stoppable, Watched, World, explore};
 use crate::task::{Failure, Sendable, awaited, begin, task};
+
+/// Explores a race twice: with groups whose lock is biased, and with others. Each must see all outcomes.
+fn race(
+    interruptions: usize,
+    expected: &[&'static str],
+    model: impl Fn(World, Root, Report) -> &'static str + Clone + Send + Sync + 'static,
+) {
+    for biased in [true, false] {
+        with_biased_groups(biased, || support::race(interruptions, expected, model.clone()));
+    }
+}
 
 /// Returns a child that ends when the sender completes.
 fn child(remote: Remote<Failure>) -> Sendable<impl Future<Output = Watched>> {
@@ -468,7 +480,7 @@ fn the_drop_of_next_races_with_the_end_of_a_child() {
 /// A waiter in another task is stopped, or receives the child that ends. Either the waiter or the group owns the child.
 #[test]
 fn the_stop_of_a_waiter_races_with_the_end_of_a_child() {
-    explore(1, &["given", "stopped"], |seen| {
+    let model = |seen: &Seen| {
         let world = World::default();
         let (root, report) = world.root();
         let (other, waited) = world.root();
@@ -502,7 +514,10 @@ fn the_stop_of_a_waiter_races_with_the_end_of_a_child() {
             Ended::Error("none") => {}
             other => panic!("{other:?}"),
         }
-    });
+    };
+    for biased in [true, false] {
+        with_biased_groups(biased, || explore(1, &["given", "stopped"], model));
+    }
 }
 
 /// A waiter for room gets it from a child that ends, or is refused by a cancellation.

@@ -12,6 +12,12 @@
 #[cfg(not(loom))]
 static AVAILABLE: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
 
+#[cfg(loom)]
+std::thread_local! {
+    /// Whether a pool has prepared the process, in the models of this system thread.
+    static PREPARED: core::cell::Cell<bool> = const { core::cell::Cell::new(true) };
+}
+
 /// Returns whether the two barriers work together on this system.
 pub(super) fn is_available() -> bool {
     #[cfg(loom)]
@@ -24,9 +30,18 @@ pub(super) fn is_available() -> bool {
 #[inline]
 pub(crate) fn is_prepared() -> bool {
     #[cfg(loom)]
-    return true;
+    return PREPARED.get();
     #[cfg(not(loom))]
     AVAILABLE.get().is_some_and(|available| *available)
+}
+
+/// Runs models as if a pool had prepared the process, or none had. All threads of a model share one system thread.
+#[cfg(loom)]
+pub(super) fn with_prepared<T>(prepared: bool, models: impl FnOnce() -> T) -> T {
+    let before = PREPARED.replace(prepared);
+    let result = models();
+    PREPARED.set(before);
+    result
 }
 
 /// The barrier of the frequent side.

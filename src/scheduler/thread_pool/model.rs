@@ -9,6 +9,7 @@ use std::vec::Vec;
 
 use loom::cell::UnsafeCell;
 
+use super::barrier;
 use super::child_queue::ChildQueue;
 use super::entry::{Entry, EntryKind, EntryPlace, Item, OwnedEntry};
 use super::idle::SleepKind;
@@ -23,6 +24,12 @@ use super::shared::PoolShared;
 use super::slot::Slot;
 use super::worker::Worker;
 use crate::{Job, Priority, Transfer};
+
+/// Explores models in which the locks of groups are biased towards the frame that owns the group, or are not. It holds for groups
+/// outside of pools: a group on a pool is like its pool.
+pub fn with_biased_groups<T>(biased: bool, models: impl FnOnce() -> T) -> T {
+    barrier::with_prepared(biased, models)
+}
 
 /// A job to be queued, whose run is checked.
 ///
