@@ -134,10 +134,20 @@ fn more_children_than_the_array_has_room_for() {
 /// empty queue: once the owner has found its queue empty, the queue stays empty.
 #[test]
 fn a_push_from_outside_meets_the_last_child() {
-    for thief in [true, false] {
-        explore_both_ways(2, &["queued", "refused"], move |seen, order| {
-            let scene = Scene::new(false, 2);
-            scene.children.push(&scene.tasks[0]);
+    for (biased, thief) in [(false, true), (false, false), (true, true), (true, false)] {
+        // Only a thief ends the bias, and it leaves a child if there are two.
+        let outcomes: &[_] = if biased && !thief {
+            &["refused"]
+        } else {
+            &["queued", "refused"]
+        };
+        explore_both_ways(2, outcomes, move |seen, order| {
+            let scene = Scene::new(biased, if biased { 3 } else { 2 });
+            let (last, before) = scene.tasks.split_last().expect("there are two or three");
+            let last = last.clone();
+            for task in before {
+                scene.children.push(task);
+            }
             let owner: Actor = Box::new({
                 let scene = scene.clone();
                 move || {
@@ -150,7 +160,7 @@ fn a_push_from_outside_meets_the_last_child() {
             let outside: Actor = Box::new({
                 let (scene, seen) = (scene.clone(), seen.clone());
                 move || {
-                    let refused = scene.children.push_from_outside(&scene.tasks[1]);
+                    let refused = scene.children.push_from_outside(&last);
                     seen.note(if refused.is_some() { "refused" } else { "queued" });
                 }
             });
@@ -189,9 +199,9 @@ fn a_parent_returns_to_the_seat_of_its_children() {
 /// Covers a child that is raised while the owner and a thief take children, from the array and from the list.
 #[test]
 fn a_child_is_raised_while_others_take() {
-    for tasks in [1, 3] {
+    for (biased, tasks) in [(true, 1), (true, 3), (false, 1), (false, 3)] {
         explore_both_ways(2, &["owner", "thief", "raiser"], move |seen, order| {
-            let scene = Scene::new(true, tasks);
+            let scene = Scene::new(biased, tasks);
             scene.push_all();
             let owner = scene.owner(|_| (), tasks);
             seen.note(scene.play(order, [owner, scene.thief(), scene.raiser(0)]));
@@ -202,12 +212,14 @@ fn a_child_is_raised_while_others_take() {
 /// Covers a child that is raised while the owner moves it between the array and the list.
 #[test]
 fn a_child_is_raised_while_it_moves() {
-    explore_both_ways(3, &["owner", "raiser"], |seen, order| {
-        let scene = Scene::new(true, 3);
-        let owner = scene.owner(Scene::push_all, 3);
-        // The task may not be queued yet.
-        seen.note(scene.play(order, [owner, scene.raiser(0)]));
-    });
+    for biased in [true, false] {
+        explore_both_ways(3, &["owner", "raiser"], move |seen, order| {
+            let scene = Scene::new(biased, 3);
+            let owner = scene.owner(Scene::push_all, 3);
+            // The task may not be queued yet.
+            seen.note(scene.play(order, [owner, scene.raiser(0)]));
+        });
+    }
 }
 
 /// The occupant pushes two children and is then busy: a worker that lies down sees them, or is woken.
@@ -305,30 +317,187 @@ fn a_push_of_children_meets_a_nap_whose_seat_is_taken() {
     }
 }
 
+/// Returns a thread that raises the task.
+fn raise(pool: PoolModel, task: &Arc<Task>) -> Actor {
+    let task = task.clone();
+    Box::new(move || pool.raise(&task, UserInteractive))
+}
+
+/// Runs what is left in a pool whose threads have ended. Asserts that each task ran once. Returns whether the raised task was left in
+/// the injector.
+fn finish(pool: PoolModel, raised: &Arc<Task>, others: &[&Arc<Task>]) -> bool {
+    let left = pool.pop(UserInteractive).is_some();
+    assert_eq!(raised.runs(), 1, "the raised task was lost");
+    let rest = pool.worker(0);
+    while rest.run_next(false) {}
+    assert!(others.iter().all(|task| task.runs() == 1));
+    assert!(!pool.has_work());
+    pool.free();
+    left
+}
+
 /// A child is raised by another thread while its worker takes it: it runs once, from its queue or from the injector.
 #[test]
 fn a_raise_meets_the_run_of_a_child() {
-    explore_both_ways(3, &["child", "injector"], |seen, order| {
-        let pool = PoolModel::new(1);
-        let task = Task::new(1).child();
-        let worker = pool.worker(0);
-        worker.within(|| assert!(pool.push(&task)));
-        let run: Actor = Box::new({
-            let (seen, task) = (seen.clone(), task.clone());
-            move || {
+    for membarrier in [true, false] {
+        explore_both_ways(3, &["child", "injector"], move |seen, order| {
+            let pool = PoolModel::with_membarrier(1, membarrier);
+            let task = Task::new(1).child();
+            let worker = pool.worker(0);
+            worker.within(|| assert!(pool.push(&task)));
+            let run: Actor = Box::new(move || {
                 worker.within(|| {
                     worker.run_next(false);
                 });
-                seen.note(if task.runs() == 1 { "child" } else { "injector" });
-            }
+            });
+            Threads::default().run(order, [run, raise(pool, &task)]);
+            let left = finish(pool, &task, &[]);
+            seen.note(if left { "injector" } else { "child" });
         });
-        let raise: Actor = Box::new({
-            let task = task.clone();
-            move || pool.raise(&task, UserInteractive)
+    }
+}
+
+/// A parent that is queued beneath its child is raised while their worker takes both: it precedes the child, or is found beneath it
+/// or in the injector.
+#[test]
+fn a_raise_meets_the_run_of_a_parent() {
+    for membarrier in [true, false] {
+        explore_both_ways(3, &["before", "after", "injector"], move |seen, order| {
+            let pool = PoolModel::with_membarrier(1, membarrier);
+            let child = Task::new(1).child();
+            let was_first = Arc::new(Mutex::new(false));
+            let parent = Task::with(2, {
+                let (was_first, child) = (was_first.clone(), child.clone());
+                move || *was_first.lock().expect("no thread panicked") = child.runs() == 0
+            });
+            let parent = parent.parent_on(0).parent_of(2);
+            let worker = pool.worker(0);
+            worker.within(|| assert!(pool.push(&child) && pool.push(&parent)));
+            let run: Actor = Box::new(move || {
+                worker.within(|| {
+                    worker.run_next(false);
+                    worker.run_next(false);
+                });
+            });
+            Threads::default().run(order, [run, raise(pool, &parent)]);
+            let left = finish(pool, &parent, &[&child]);
+            seen.note(match (left, *was_first.lock().expect("no thread panicked")) {
+                (true, _) => "injector",
+                (false, true) => "before",
+                (false, false) => "after",
+            });
         });
-        Threads::default().run(order, [run, raise]);
-        assert_eq!(task.runs() + usize::from(pool.pop(UserInteractive).is_some()), 1);
-        assert_eq!(task.runs(), 1);
-        pool.free();
-    });
+    }
+}
+
+/// A parent in the slot is raised while another job displaces it: it moves among the children.
+#[test]
+fn a_raise_meets_the_displacement_of_a_parent() {
+    for membarrier in [true, false] {
+        explore_both_ways(4, &["taken", "injector"], move |seen, order| {
+            let pool = PoolModel::with_membarrier(1, membarrier);
+            let (parent, other) = (Task::new(1).parent_on(0), Task::new(2));
+            let worker = pool.worker(0);
+            worker.within(|| assert!(pool.push(&parent)));
+            let displace: Actor = Box::new({
+                let other = other.clone();
+                move || {
+                    worker.within(|| {
+                        assert!(pool.push(&other));
+                        assert!(worker.run_next(false));
+                    });
+                }
+            });
+            Threads::default().run(order, [displace, raise(pool, &parent)]);
+            let left = finish(pool, &parent, &[&other]);
+            seen.note(if left { "injector" } else { "taken" });
+        });
+    }
+}
+
+/// A parent among the older children is raised while a thief takes it and queues it on its own seat.
+#[test]
+fn a_raise_meets_the_theft_of_a_parent() {
+    for membarrier in [true, false] {
+        explore_both_ways(3, &["before", "after", "injector"], move |seen, order| {
+            let pool = PoolModel::with_membarrier(2, membarrier);
+            let (child, newer) = (Task::new(1).child(), Task::new(2).child());
+            let was_first = Arc::new(Mutex::new(false));
+            let parent = Task::with(3, {
+                let (was_first, child) = (was_first.clone(), child.clone());
+                move || *was_first.lock().expect("no thread panicked") = child.runs() == 0
+            });
+            let parent = parent.parent_on(0).parent_of(2);
+            let (home, away) = (pool.worker(0), pool.worker(1));
+            home.within(|| {
+                assert!(pool.push(&child) && pool.push(&parent));
+                // There is room for two, so the parent moves to the list.
+                assert!(pool.push(&newer) && home.run_next(false));
+            });
+            assert_eq!(newer.runs(), 1);
+            let steal: Actor = Box::new(move || {
+                away.within(|| {
+                    assert!(away.search());
+                    away.run_next(false);
+                });
+            });
+            Threads::default().run(order, [steal, raise(pool, &parent)]);
+            let left = finish(pool, &parent, &[&child]);
+            seen.note(match (left, *was_first.lock().expect("no thread panicked")) {
+                (true, _) => "injector",
+                (false, true) => "before",
+                (false, false) => "after",
+            });
+        });
+    }
+}
+
+/// A parent that is resumed elsewhere is raised: on its way to the seat of its children, while it is queued there, and while it is
+/// taken. A thief has ended the bias of their queue before.
+#[test]
+fn a_raise_meets_the_return_of_a_parent() {
+    for membarrier in [true, false] {
+        explore_both_ways(2, &["home", "away", "injector"], move |seen, order| {
+            let pool = PoolModel::with_membarrier(2, membarrier);
+            let children = [Task::new(1).child(), Task::new(2).child()];
+            let by = Arc::new(Mutex::new(None));
+            let parent = Task::with(3, {
+                let by = by.clone();
+                move || *by.lock().expect("no thread panicked") = Some(loom::thread::current().id())
+            });
+            let parent = parent.parent_on(0).coming();
+            let (home, away) = (pool.worker(0), pool.worker(1));
+            home.within(|| assert!(children.iter().all(|child| pool.push(child))));
+            away.within(|| assert!(away.search()));
+            assert_eq!(children[0].runs(), 1);
+            let at_home = Arc::new(Mutex::new(None));
+            let runs: Actor = Box::new({
+                let at_home = at_home.clone();
+                move || {
+                    *at_home.lock().expect("no thread panicked") = Some(loom::thread::current().id());
+                    home.within(|| while home.run_next(false) {});
+                }
+            });
+            let resumes: Actor = Box::new({
+                let parent = parent.clone();
+                move || {
+                    away.within(|| {
+                        assert!(pool.push(&parent));
+                        away.run_next(false);
+                    });
+                }
+            });
+            Threads::default().run(order, [runs, resumes, raise(pool, &parent)]);
+            let left = finish(pool, &parent, &[&children[0], &children[1]]);
+            let (by, at_home) = (
+                *by.lock().expect("no thread panicked"),
+                *at_home.lock().expect("no thread panicked"),
+            );
+            seen.note(match left {
+                true => "injector",
+                false if by == at_home => "home",
+                false => "away",
+            });
+        });
+    }
 }

@@ -79,6 +79,18 @@ impl ModelTask {
         self
     }
 
+    /// Makes the task one that waited for so many children, of which one has ended.
+    pub fn parent_of(self: Arc<ModelTask>, children: u8) -> Arc<ModelTask> {
+        self.entry.set_parent_of(children);
+        self
+    }
+
+    /// Marks the task as about to be queued, as a thread does that resumes one. It may be raised from here on.
+    pub fn coming(self: Arc<ModelTask>) -> Arc<ModelTask> {
+        self.entry.set_coming();
+        self
+    }
+
     /// Returns how often the task has run, or was taken.
     pub fn runs(&self) -> usize {
         self.runs.load(SeqCst)
