@@ -581,3 +581,51 @@ struct SameThread<T>(T);
 
 // SAFETY: see the type.
 unsafe impl<T> Send for SameThread<T> {}
+
+/// A worker keeps a parent in its slot, or a single child, as the watching sleeper goes to work, or another thread takes its seat. The
+/// pusher sees that no sleeper watches, or the other thread sees the kept job: one of them wakes the worker that still sleeps.
+#[test]
+fn a_kept_job_meets_the_end_of_the_watch() {
+    for membarrier in [true, false] {
+        for child in [true, false] {
+            for taken in [true, false] {
+                explore_both_ways(3, &["left to the other", "woken"], move |seen, order| {
+                    let pool = PoolModel::with_watch(3, membarrier);
+                    let (keeper, watcher, spare) = (pool.worker(0), pool.worker(1), pool.spare());
+                    // After three in a row, the next child is not due to wake another worker.
+                    let earlier = [1, 2, 3].map(|number| Task::new(number).child());
+                    keeper.within(|| assert!(earlier.iter().all(|task| pool.push(task) && keeper.run_next(false))));
+                    pool.lie_down(1);
+                    pool.lie_down(2);
+                    if taken {
+                        // The watcher is the last to lie down, whose seat is taken first.
+                        pool.search_in_vain(1);
+                    }
+                    let kept = if child {
+                        Task::new(4).child()
+                    } else {
+                        Task::new(4).parent_on(0)
+                    };
+                    let keeps = actor({
+                        let (seen, kept) = (seen.clone(), kept.clone());
+                        move || {
+                            keeper.within(|| assert!(pool.push(&kept)));
+                            let woken = pool.asleep() == 0;
+                            seen.note(if woken { "woken" } else { "left to the other" });
+                        }
+                    });
+                    let ends = actor(move || match taken {
+                        true => spare.within(|| assert!(spare.finds_seat())),
+                        false => watcher.within(|| watcher.goes_to_work()),
+                    });
+                    play(order, [keeps, ends]);
+                    assert_eq!(pool.asleep(), 0, "the kept job is missed");
+                    let rest = pool.worker(0);
+                    assert!(rest.run_next(false));
+                    assert_eq!(kept.runs(), 1);
+                    pool.free();
+                });
+            }
+        }
+    }
+}

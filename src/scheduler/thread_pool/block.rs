@@ -16,6 +16,7 @@ use super::seat::{Seat, ThreadRecord};
 use super::shared::PoolShared;
 use super::worker::{Seated, Worker};
 use crate::sync::atomic::Ordering::Acquire;
+use crate::sync::sequenced;
 
 /// How often a worker checks the end of a wait before it parks. Each check takes twice as long as the one before.
 const LOOKS: u32 = if cfg!(loom) { 0 } else { 7 };
@@ -210,6 +211,9 @@ impl PoolShared {
         if self.is_light() {
             // Pairs with the light barrier of a thread that has filled its slot.
             barrier::heavy();
+        } else {
+            // Between the store that ended the watch and the loads of the queues.
+            sequenced();
         }
         if self.has_kept_jobs() {
             idle.wake(&self.seats);

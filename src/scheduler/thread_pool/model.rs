@@ -338,7 +338,18 @@ impl PoolModel {
 
     /// Creates an open pool without threads, which uses the light barrier or not.
     pub fn with_membarrier(workers: usize, membarrier: bool) -> Self {
-        let shared: &'static PoolShared = Box::leak(Box::new(PoolShared::new(workers)));
+        PoolModel::of(PoolShared::new(workers), membarrier)
+    }
+
+    /// Creates an open pool without threads, in which sleepers watch.
+    pub fn with_watch(workers: usize, membarrier: bool) -> Self {
+        let mut shared = PoolShared::new(workers);
+        shared.idle.0.watching = true;
+        PoolModel::of(shared, membarrier)
+    }
+
+    fn of(shared: PoolShared, membarrier: bool) -> Self {
+        let shared: &'static PoolShared = Box::leak(Box::new(shared));
         PoolModel {
             shared,
             generation: shared.open(None, membarrier),
@@ -453,6 +464,12 @@ impl PoolModel {
         self.shared.idle.0.lie_down(&self.shared.seats[worker], false) == SleepKind::Last
     }
 
+    /// Wakes a worker up by itself, and puts it to sleep again.
+    pub fn search_in_vain(self, worker: usize) {
+        self.get_up(worker);
+        self.shared.idle.0.lie_down(&self.shared.seats[worker], true);
+    }
+
     /// Puts a worker to sleep for a nap that is over at once. Returns whether it sees work then.
     pub fn nap(self, worker: usize) -> bool {
         self.lie_down(worker);
@@ -523,6 +540,17 @@ impl ModelWorker {
     /// Runs the job that a searcher finds.
     pub fn search(&self) -> bool {
         self.worker.run_found()
+    }
+
+    /// Gets up by itself, and goes to work, as if its search had found a job.
+    pub fn goes_to_work(&self) {
+        let seated = self.worker.seated().expect("it has its seat");
+        let idle = &self.worker.shared.idle.0;
+        assert!(
+            idle.get_up(seated.seat, self.worker.record),
+            "no other thread takes its seat"
+        );
+        seated.stop_searching();
     }
 
     /// Ends another pool, and waits for its end.

@@ -92,6 +92,9 @@ pub(super) struct Idle {
     /// Whether the pool has ended: no thread runs a job and no job is queued. Set once, under the lock of `sleepers`,
     /// before all threads are unparked. Pairs with the loads in `is_over`.
     over: AtomicBool,
+    /// Whether sleepers watch: see [`Idle::has_watch`]. Written before the pool is opened.
+    #[cfg(loom)]
+    pub(super) watching: bool,
 }
 
 const SEARCHING: usize = 1;
@@ -102,9 +105,6 @@ const fn searching(state: usize) -> usize {
 const fn sleeping(state: usize) -> usize {
     state >> 16
 }
-
-/// Whether sleepers watch. A model has no time in which to do so.
-const WATCHES: bool = !cfg!(loom);
 
 /// The largest number of workers that the counts in `state` can hold.
 pub(super) const MAX_WORKERS: usize = (1 << 15) - 1;
@@ -138,7 +138,18 @@ impl Idle {
             watcher: AtomicUsize::new(0),
             napping: AtomicUsize::new(0),
             over: AtomicBool::new(false),
+            #[cfg(loom)]
+            watching: false,
         }
+    }
+
+    /// Returns whether sleepers watch. A model has no time in which to do so, so only a model of the end of a watch has one.
+    #[inline(always)]
+    fn has_watch(&self) -> bool {
+        #[cfg(loom)]
+        return self.watching;
+        #[cfg(not(loom))]
+        true
     }
 
     /// Begins a new generation, in which each seat has its first thread, and all of them run.
@@ -268,7 +279,7 @@ impl Idle {
         let was_searching = if searched { SEARCHING } else { 0 };
         self.state.fetch_add(SLEEPING - was_searching, SeqCst);
         let last = sleepers.closing && sleepers.is_quiet();
-        if WATCHES && self.watcher.load(SeqCst) == 0 && sleepers.list.len() < sleepers.occupants.len() {
+        if self.has_watch() && self.watcher.load(SeqCst) == 0 && sleepers.list.len() < sleepers.occupants.len() {
             self.watcher.store(seat.index + 1, SeqCst);
         }
         drop(sleepers);
@@ -293,7 +304,7 @@ impl Idle {
     /// Returns whether a sleeper watches the slots.
     #[inline]
     pub(super) fn is_watched(&self) -> bool {
-        !WATCHES || self.watcher.load(SeqCst) != 0
+        !self.has_watch() || self.watcher.load(SeqCst) != 0
     }
 
     /// Returns whether a sleeper could watch another worker than the calling one, which is awake.
@@ -304,7 +315,7 @@ impl Idle {
 
     /// Returns whether the sleeping caller watches. It stops if all other workers sleep too.
     pub(super) fn watches(&self, seat: &Seat) -> bool {
-        if !WATCHES || self.watcher.load(SeqCst) != seat.index + 1 {
+        if !self.has_watch() || self.watcher.load(SeqCst) != seat.index + 1 {
             return false;
         }
         // Under the lock, so that a worker that gets up afterwards knows that none watches.
@@ -318,7 +329,7 @@ impl Idle {
 
     /// Ends the watch of the seat's occupant, which goes to work. Called before [`Idle::found`].
     pub(super) fn watch_no_more(&self, seat: &Seat) {
-        if WATCHES && self.watcher.load(SeqCst) == seat.index + 1 {
+        if self.has_watch() && self.watcher.load(SeqCst) == seat.index + 1 {
             let _sleepers = lock(&self.sleepers);
             self.watcher.store(0, SeqCst);
         }
