@@ -194,6 +194,7 @@ fn limit(verdict: &Verdict) -> String {
     match verdict.target.bound {
         Bound::Ratio(limit) => format!("ratio ≤ {limit}"),
         Bound::RatioTo(name, limit) => format!("≤ {limit} of {name}"),
+        Bound::RatioToEach(limit) => format!("≤ {limit} of each"),
         Bound::AtMost(limit) => format!("≤ {limit}"),
         Bound::PerCore(_) => format!("≥ {:.1}", verdict.limit),
     }

@@ -9,6 +9,8 @@ pub enum Bound {
     Ratio(f64),
     /// The largest ratio of the library's value to that of another contender, by its name.
     RatioTo(&'static str, f64),
+    /// The largest ratio of the library's value to that of each other contender.
+    RatioToEach(f64),
     /// The largest value of the library.
     AtMost(f64),
     /// The smallest value of the library for each worker that has a core of its own.
@@ -53,7 +55,10 @@ pub const TARGETS: &[Target] = &[
     target("groups/skynet", "time", Bound::Ratio(0.08)),
     target("groups/skynet", "time", Bound::RatioTo("rayon's scope", 1.1)),
     target("groups/cancel", "time", Bound::Ratio(0.15)),
+    target("groups/size", "time", Bound::RatioToEach(1.5)),
     target("groups/sleep", "memory", Bound::Ratio(0.65)),
+    // Ten million children in 8 GiB.
+    target("groups/sleep", "memory", Bound::AtMost(858.0)),
     target("groups/local", "time", Bound::Ratio(1.5)),
     target("boxes/deep", "time", Bound::Ratio(1.1)),
     target("idle/pool", "cpu", Bound::AtMost(0.0)),
@@ -84,6 +89,7 @@ impl Verdict {
                 format!("{metric} at most {} of {peer}'s", self.limit)
             }
             Bound::RatioTo(name, _) => format!("{metric} at most {} of {name}'s", self.limit),
+            Bound::RatioToEach(_) => format!("{metric} at most {} of each other contender's", self.limit),
             Bound::AtMost(_) => format!("{metric} at most {} {unit}", self.limit),
             Bound::PerCore(_) => format!("{metric} at least {:.1}", self.limit),
         }
@@ -114,12 +120,17 @@ pub fn judge(measured: &Measured, config: &Config, cores: usize) -> Vec<Verdict>
             let (limit, value) = match target.bound {
                 Bound::Ratio(limit) => (limit, ratio(measured.entry(Role::Peer))),
                 Bound::RatioTo(name, limit) => (limit, ratio(named(name))),
+                Bound::RatioToEach(limit) => {
+                    let others = measured.entries.iter().filter(|entry| entry.role != Role::Bowline);
+                    let ratios: Option<Vec<f64>> = others.map(|entry| ratio(Some(entry))).collect();
+                    (limit, ratios.and_then(|all| all.into_iter().max_by(f64::total_cmp)))
+                }
                 Bound::AtMost(limit) => (limit, ours()),
                 Bound::PerCore(limit) => (limit * config.threads.min(cores) as f64, ours()),
             };
             let met = value.filter(|_| !config.quick).map(|value| match target.bound {
-                Bound::Ratio(_) | Bound::RatioTo(..) | Bound::AtMost(_) => value <= limit,
                 Bound::PerCore(_) => value >= limit,
+                _ => value <= limit,
             });
             Verdict {
                 target,
@@ -189,6 +200,35 @@ mod tests {
             ("time at most 1.1 of rayon's scope's".to_owned(), Some(1.0), "met"),
         ];
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_target_can_be_for_the_ratio_to_each_contender() {
+        let sample = |time| Sample {
+            values: vec![Some(time), None],
+            check: 0,
+        };
+        let verdict = |cheapest| {
+            let case = Case::new("groups/size", "", METRICS)
+                .bowline(move || sample(30.0))
+                .peer("groups of ten", move || sample(40.0))
+                .shown("of a hundred", move || sample(cheapest));
+            let measured = case.measure(&FULL).ok().unwrap();
+            let verdicts = judge(&measured, &FULL, 2);
+            assert_eq!(verdicts[0].text(&measured), "time at most 1.5 of each other contender's");
+            (verdicts[0].value, verdicts[0].word())
+        };
+        assert_eq!(verdict(20.0), (Some(1.5), "met"));
+        assert_eq!(verdict(10.0), (Some(3.0), "missed"));
+    }
+
+    #[test]
+    fn ten_million_children_that_sleep_fit_into_the_memory_of_their_target() {
+        let bytes = TARGETS.iter().find_map(|target| match target.bound {
+            Bound::AtMost(bytes) if target.case == "groups/sleep" => Some(bytes),
+            _ => None,
+        });
+        assert!(bytes.unwrap() * 1e7 <= 8.0 * 1024_f64.powi(3));
     }
 
     #[test]
