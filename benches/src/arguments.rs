@@ -30,6 +30,10 @@ pub enum Request {
         row: String,
         size: usize,
     },
+    /// The column of counts in the table of results of a page, from the table of counts there.
+    Recount {
+        page: String,
+    },
     /// One contender's children that sleep, in a process of its own.
     Sleepers(Sleepers),
     /// The plots, into a directory.
@@ -59,6 +63,10 @@ pub fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Request, Str
         let row = arguments.next().ok_or("count needs a row and a size")?;
         let size = positive("count", arguments.next())?;
         return Ok(Request::Count { row, size });
+    }
+    if arguments.next_if(|first| first == "recount").is_some() {
+        let page = arguments.next().ok_or("recount needs a page")?;
+        return Ok(Request::Recount { page });
     }
     if arguments.next_if(|first| first == "sleepers").is_some() {
         let contender = arguments.next().ok_or("sleepers needs a contender")?.parse()?;
@@ -160,6 +168,7 @@ Measures bowline against its peers, in one process and in turns.
 usage: bowline-bench WORKLOAD[/CASE]... [OPTION]...
        bowline-bench plots DIRECTORY [OPTION]...
        bowline-bench count CASE SIZE
+       bowline-bench recount PAGE
        bowline-bench compile [ROUNDS]   the seconds to compile chains of senders
        bowline-bench sleepers bowline|tokio COUNT THREADS LEAD
 
@@ -177,6 +186,7 @@ options:
   --help             this
 
 `count` runs only the library's side of a case, once, on one worker, and prints the number of units: see scripts/counts.
+`recount` copies the counts from the table of counts of PAGE into its table of results; scripts/counts --page calls it.
 `sleepers` runs COUNT children that sleep for LEAD milliseconds or a little longer, and prints the resident bytes and the
 nanoseconds of CPU time of each; `-` if they did not all sleep in time.
 ",
@@ -232,6 +242,15 @@ mod tests {
         assert_eq!((row.as_str(), size), ("join/fib", 20));
         assert!(error("count").contains("a row and a size"));
         assert!(error("count join/fib").contains("count needs a number"));
+    }
+
+    #[test]
+    fn a_recount_has_a_page() {
+        let Ok(Request::Recount { page }) = parsed("recount docs/performance.md") else {
+            panic!("not understood");
+        };
+        assert_eq!(page, "docs/performance.md");
+        assert!(error("recount").contains("needs a page"));
     }
 
     #[test]

@@ -1,8 +1,15 @@
 //! The counts of `scripts/counts`, as a page shows them.
 
+use std::fs;
+
+use crate::report;
+
 /// The instructions and read-modify-writes per unit of each case that was counted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Counts(Vec<(String, String)>);
+
+/// The title of the column that shows the counts beside the times.
+pub const COLUMN: &str = "instructions; read-modify-writes";
 
 const BEGIN: &str = "<!-- counted: begin -->";
 const END: &str = "<!-- counted: end -->";
@@ -36,9 +43,66 @@ impl Counts {
     }
 }
 
+/// Replaces the column of counts in the table of results of the page at `path` with the counts on that page.
+pub fn recount_page(path: &str) -> Result<(), String> {
+    let page = fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+    let page = recount(&page).ok_or(format!("{path}: no table of results with a column {COLUMN}"))?;
+    fs::write(path, page).map_err(|error| format!("{path}: {error}"))
+}
+
+/// Returns the page with the column replaced, or `None` if there is no such column.
+fn recount(page: &str) -> Option<String> {
+    let counts = Counts::of_page(page);
+    let (before, table, after) = report::measured(page)?;
+    let title = table.lines().find(|line| line.contains(COLUMN))?;
+    let column = title.split('|').position(|cell| cell.trim() == COLUMN)?;
+    let recounted = |line: &str| {
+        let mut cells: Vec<String> = line.split('|').map(str::to_owned).collect();
+        // The first row of a case has its name in code. The other rows have neither a name nor counts.
+        let name = cells.get(1).map_or("", |cell| cell.trim());
+        let case = name.strip_prefix('`').and_then(|name| name.strip_suffix('`'));
+        if let Some(case) = case {
+            cells[column] = format!(" {} ", counts.of(case));
+        }
+        cells.join("|")
+    };
+    let lines: Vec<String> = table.split('\n').map(recounted).collect();
+    Some(format!("{before}{}{after}", lines.join("\n")))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_two_tables_of_the_page_on_performance_show_the_same_counts() {
+        let page = include_str!("../../docs/performance.md");
+        let counts = Counts::of_page(page);
+        let (_, results, _) = report::measured(page).unwrap();
+        let counted = |case: &str| results.contains(&format!("| `{case}` |"));
+        assert!(counts.0.iter().filter(|(case, _)| counted(case)).count() > 10);
+        let recounted = recount(page).unwrap();
+        for (line, expected) in page.lines().zip(recounted.lines()) {
+            assert_eq!(line, expected, "write it by: bowline-bench recount docs/performance.md");
+        }
+        assert_eq!(page, recounted);
+    }
+
+    #[test]
+    fn only_the_column_of_counts_is_replaced() {
+        let page = |old: [&str; 2]| {
+            let [first, second] = old;
+            format!(
+                "{BEGIN}\n| `a/b` | hop | 280 | 0.25 | 0.00 |\n{END}\n| `a/b` | x |\n<!-- measured: begin -->\n\nA CPU.\n\n\
+                 | case | measured | {COLUMN} | others |\n|---|---|---|---|\n| `a/b` | time |{first}| x 1 (2) |\n|  | cpu |  |  |\n\
+                 | `a/c` | time |{second}|  |\n\n<!-- measured: end -->\n| `a/b` | x | y |\n"
+            )
+        };
+        let recounted = recount(&page([" 300; 1.00 ", " 7; 7 "])).unwrap();
+        assert_eq!(recounted, page([" 280; 0.25 ", "  "]));
+        assert_eq!(recount(&recounted).unwrap(), recounted);
+        assert!(recount("a page without results").is_none());
+    }
 
     #[test]
     fn the_table_of_a_page_is_read() {

@@ -56,6 +56,7 @@ fn carry_out(request: Request) -> Result<(), String> {
             let (units, unit) = workloads::counts::run(&row, size)?;
             println!("{units} {unit}");
         }
+        Request::Recount { page } => counted::recount_page(&page)?,
         Request::Sleepers(sleepers) => println!("{}", sleepers.measure()),
         Request::Plots { directory, config } => {
             workloads::plots::run(Path::new(&directory), config, &Machine::look())?;

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::fs;
 
-use crate::counted::Counts;
+use crate::counted::{COLUMN, Counts};
 use crate::harness::{Config, Entry, Measured, Role, Summary};
 use crate::json::Json;
 use crate::machine::Machine;
@@ -47,9 +47,9 @@ impl Report {
     pub fn markdown(&self, counts: &Counts) -> String {
         let mut text = format!("{}.\n\n", self.conditions());
         let (title, line) = if counts.is_empty() {
-            ("", "")
+            (String::new(), "")
         } else {
-            (" instructions; read-modify-writes |", "---|")
+            (format!(" {COLUMN} |"), "---|")
         };
         let _ = writeln!(
             text,
@@ -262,9 +262,15 @@ pub fn update_page(path: &str, report: &Report) -> Result<(), String> {
 }
 
 fn replace_between_marks(page: &str, table: &str) -> Option<String> {
-    let (before, rest) = page.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n\n{table}\n{END}{after}"))
+    let (before, _, after) = measured(page)?;
+    Some(format!("{before}\n\n{table}\n{after}"))
+}
+
+/// Splits a page into what precedes the table of results, with the mark, the table, and the rest from the second mark on.
+pub fn measured(page: &str) -> Option<(&str, &str, &str)> {
+    let begin = page.find(BEGIN)? + BEGIN.len();
+    let end = begin + page[begin..].find(END)?;
+    Some((&page[..begin], &page[begin..end], &page[end..]))
 }
 
 #[cfg(test)]
