@@ -215,7 +215,10 @@ mod tests {
                 .shown("of a hundred", move || sample(cheapest));
             let measured = case.measure(&FULL).ok().unwrap();
             let verdicts = judge(&measured, &FULL, 2);
-            assert_eq!(verdicts[0].text(&measured), "time at most 1.5 of each other contender's");
+            assert_eq!(
+                verdicts[0].text(&measured),
+                "time at most 1.5 of each other contender's"
+            );
             (verdicts[0].value, verdicts[0].word())
         };
         assert_eq!(verdict(20.0), (Some(1.5), "met"));
