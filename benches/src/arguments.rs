@@ -169,7 +169,7 @@ usage: bowline-bench WORKLOAD[/CASE]... [OPTION]...
        bowline-bench plots DIRECTORY [OPTION]...
        bowline-bench count CASE SIZE
        bowline-bench recount PAGE
-       bowline-bench compile [ROUNDS]   the seconds to compile chains of senders
+       bowline-bench compile [ROUNDS]   the seconds to compile chains of senders, some with a limit
        bowline-bench sleepers bowline|tokio COUNT THREADS LEAD
 
 workloads:

@@ -24,6 +24,9 @@ macro_rules! step {
     (c, $sender:expr) => {
         $sender.continues_on(InlineScheduler)
     };
+    (p, $sender:expr) => {
+        $sender.continues_on(ThreadPool::global().scheduler())
+    };
     (f, $sender:expr) => {
         $sender.finally(just(()))
     };
@@ -40,13 +43,13 @@ fn forty_eight_let_values() {
 }
 
 #[test]
-fn sixty_four_mixed_steps() {
+fn sixty_four_mixed_steps_that_hop_between_a_pool_and_the_inline_scheduler() {
     let sender = just(0u64);
     append!(sender:
-        t l c f t l c f t l c f t l c f
-        t l c f t l c f t l c f t l c f
-        t l c f t l c f t l c f t l c f
-        t l c f t l c f t l c f t l c f);
+        t l p f t l c f t l p f t l c f
+        t l p f t l c f t l p f t l c f
+        t l p f t l c f t l p f t l c f
+        t l p f t l c f t l p f t l c f);
     assert_eq!(sync_wait(sender).unwrap(), 32);
 }
 
