@@ -139,8 +139,14 @@ fn a_quorum_of_more_than_there_are_fails() {
         &[Does::Wait, Does::Give(1)],
         |quorum| {
             let QuorumError { needed, successes, .. } = quorum.unwrap_err();
-            assert_eq!((needed, successes), (3, vec![1]));
+            assert_eq!((needed, successes), (3, vec![]));
         },
+    );
+    // No child ends by itself.
+    gathers(
+        || Quorum::of(2),
+        &[Does::Wait],
+        |quorum| assert_eq!(quorum.unwrap_err().needed, 2),
     );
     gathers(
         || Quorum::of(1),
@@ -150,10 +156,10 @@ fn a_quorum_of_more_than_there_are_fails() {
 }
 
 #[test]
-fn a_quorum_of_none_has_enough_at_the_first() {
+fn a_quorum_of_none_has_enough_before_the_first() {
     gathers(
         || Quorum::of(0),
-        &[Does::Give(1)],
+        &[Does::Wait],
         |quorum| assert_eq!(quorum.unwrap(), []),
     );
     gathers(|| Quorum::of(0), &[], |quorum| assert_eq!(quorum.unwrap(), []));
@@ -175,9 +181,10 @@ struct Diary {
 impl JoinPolicy<u32> for Diary {
     type Output = Option<usize>;
 
-    fn begin(&mut self, children: usize) {
+    fn begin(&mut self, children: usize) -> ControlFlow<()> {
         assert_eq!(self.children.replace(children), None);
         assert!(lock(&self.told).is_empty());
+        ControlFlow::Continue(())
     }
 
     fn ended(&mut self, child: usize, result: Result<u32, TaskError>) -> ControlFlow<()> {

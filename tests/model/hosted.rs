@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::{Context, Wake, Waker};
 
 use bowline::prelude::*;
-use bowline::scheduler::{HostedDriver, HostedScheduler};
+use bowline::scheduler::{Host, HostedDriver, HostedScheduler};
 use bowline::task::{SpawnOptions, detach_with};
 use loom::sync::Notify;
 use loom::thread;
@@ -86,6 +86,48 @@ fn pushes_meet_a_driver_that_parks() {
             threads.spawn(move || runs.push(scheduler, number));
         }
         let mut host = HostThread::new(drivers.into_iter().next().expect("one driver"));
+        let mut slept = "did not sleep";
+        host.poll();
+        while runs.count() < 2 {
+            slept = "slept";
+            host.sleep();
+            host.poll();
+        }
+        threads.join();
+        drop(host);
+        runs.end(2);
+        seen.note(slept);
+    });
+}
+
+/// A host whose driver returns to it after each job.
+struct Yields(std::sync::Mutex<Option<HostedDriver>>);
+
+impl Host for &'static Yields {
+    fn spawn(&self, driver: HostedDriver) {
+        *self.0.lock().expect("no thread panicked") = Some(driver);
+    }
+
+    fn should_yield(&self) -> bool {
+        true
+    }
+}
+
+/// A job is pushed while the driver, which has run its share, finds the queue empty. It runs in a later poll, for which the driver was
+/// woken. No run of this model hangs.
+#[test]
+fn a_push_meets_a_driver_that_yields() {
+    explore(3, &["slept", "did not sleep"], |seen| {
+        let host: &'static Yields = Box::leak(Box::new(Yields(std::sync::Mutex::new(None))));
+        let scheduler = HostedScheduler::on(host, 1);
+        let (runs, threads) = (Runs::default(), Threads::default());
+        runs.push(scheduler, 1);
+        threads.spawn({
+            let runs = runs.clone();
+            move || runs.push(scheduler, 2)
+        });
+        let driver = host.0.lock().expect("no thread panicked").take();
+        let mut host = HostThread::new(driver.expect("one driver"));
         let mut slept = "did not sleep";
         host.poll();
         while runs.count() < 2 {

@@ -248,6 +248,27 @@ fn an_idle_thread_ends_and_its_number_is_reused() {
     assert_eq!(census.alive(), 0);
 }
 
+/// The thread-local values of closures are dropped when their thread has left: the pool that one of them owns does not wait for it.
+#[test]
+fn a_pool_that_a_thread_local_value_of_a_closure_owns_ends_with_its_thread() {
+    thread_local!(static OWNS: std::cell::RefCell<Option<Arc<ThreadPool>>> = const { std::cell::RefCell::new(None) });
+    let census = Census::new();
+    let counted = census.value();
+    let pool = Arc::new(
+        ThreadPool::builder()
+            .threads(1)
+            .blocking_keep_alive(Duration::from_millis(20))
+            .on_start(move |_| _ = &counted)
+            .build()
+            .unwrap(),
+    );
+    let scheduler = pool.scheduler();
+    let owns = scheduler.spawn_blocking(move |_| OWNS.with(|owned| *owned.borrow_mut() = Some(pool)));
+    sync_wait(owns).unwrap();
+    // The pool drops its configuration when its last thread has left.
+    eventually(|| census.alive() == 0);
+}
+
 #[test]
 fn a_thread_that_is_kept_for_ever_ends_with_the_pool() {
     let census = Census::new();

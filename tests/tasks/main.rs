@@ -5,6 +5,7 @@ mod common;
 
 mod await_allocations;
 mod await_send;
+mod awaited_again;
 mod cancellation;
 mod cancellation_handler;
 mod continuation;

@@ -104,7 +104,8 @@ impl Future for HostedDriver {
                 Poll::Ready(())
             }
             Next::Panicked(payload) => payload.resume(),
-            Next::Run(_) | Next::Rest => Poll::Pending,
+            Next::Run(_) => unreachable!("an entry is run in the loop"),
+            Next::Rest => Poll::Pending,
         }
     }
 }

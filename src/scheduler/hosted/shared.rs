@@ -159,8 +159,14 @@ impl HostedShared {
     pub(super) fn yields(&'static self, slot: usize, waker: &mut Option<Waker>) -> Next {
         let mut state = lock(&self.state);
         if state.queued == 0 {
+            // Under the same lock: an entry that comes in between would be taken by a driver that runs no further one.
+            let rests = state.rest(slot, waker);
+            let retires = matches!(rests, Next::Over) && state.is_over();
             drop(state);
-            return self.next(slot, false, waker);
+            if retires {
+                retire(self);
+            }
+            return rests;
         }
         let Some(waker) = waker.take() else { return Next::Rest };
         state.slots[slot] = Slot::Notified;

@@ -461,7 +461,6 @@ fn serve(shared: &'static PoolShared, generation: u32, number: usize) {
         // After the jobs that follow from the closure, so that the pool waits for them, too.
         shared.blocking.has_ended(shared);
     }
-    HERE.with(|current| current.set(None));
     if let Some(config) = config {
         let global = super::pool::forwarded_to().map(|pool| Here(ptr::from_ref(pool.shared), pool.generation));
         config.blocking.leave(number, global != Some(here));
@@ -476,7 +475,8 @@ fn serve(shared: &'static PoolShared, generation: u32, number: usize) {
 struct Here(*const PoolShared, u32);
 
 per_thread! {
-    /// The pool whose blocking closures this thread runs.
+    /// The pool whose blocking closures this thread runs. Still set when the thread-local values of closures are dropped, which may own the
+    /// pool. No thread changes its pool.
     static HERE: Cell<Option<Here>> = Cell::new(None);
 }
 

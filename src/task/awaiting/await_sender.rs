@@ -39,7 +39,8 @@ use crate::{Completion, Sender};
 ///
 /// A value is `Ok`, an error is `Err`. A sender that **stops** stops the awaiting task, which is not resumed; outside of a
 /// task, this panics. Await [`stopped_as_option`](Sender::stopped_as_option), [`stopped_as_error`](Sender::stopped_as_error) or
-/// [`into_outcome`](Sender::into_outcome) to see the stop. After it was ready, it is pending forever.
+/// [`into_outcome`](Sender::into_outcome) to see the stop. If the task awaits the future again, as after a deadline in which it has
+/// stopped, that stops the task again. After it was ready, it is pending forever.
 ///
 /// # Panics
 ///
@@ -94,6 +95,13 @@ impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
 
 // The operation is not stored inside.
 impl<S, A> Unpin for SenderFuture<S, A> {}
+
+impl<S: Sender<Value: Send, Error: Send>> SenderFuture<S> {
+    /// Returns whether the sender has stopped.
+    pub(in crate::task) fn has_stopped(&self) -> bool {
+        matches!(*self.awaiting.0, AwaitStage::Stopped)
+    }
+}
 
 impl<S, A: Future> Future for SenderFuture<S, A> {
     type Output = A::Output;
@@ -171,6 +179,8 @@ enum AwaitStage<S: Sender<Value: Send, Error: Send>> {
     Foreign(Foreign<S::Value, S::Error>),
     /// The result was taken, or the sender panicked in `connect`.
     Over,
+    /// The sender has stopped, and so each poll stops the task again: a task may await this in a deadline, and then outside of it.
+    Stopped,
 }
 
 impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
@@ -182,7 +192,11 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
             if block.as_ref().shared.core.is_done() {
                 // The stage contains nothing that needs a drop.
                 ptr::write(&raw mut *self.0, AwaitStage::Over);
-                return conclude(polling, AwaitBlock::take(block));
+                return match AwaitBlock::take(block) {
+                    Completion::Value(value) => Poll::Ready(Ok(value)),
+                    Completion::Error(error) => Poll::Ready(Err(error)),
+                    ended => self.end_here(polling, ended),
+                };
             }
             if block.as_ref().shared.core.frame != polling.frame() {
                 sent_elsewhere();
@@ -209,10 +223,24 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
             Completion::Value(value) => Poll::Ready(Ok(value)),
             Completion::Error(error) => Poll::Ready(Err(error)),
             ended => match Polling::with_waker_of(cx) {
-                Some(polling) => end_here(polling, ended),
+                Some(polling) => self.end_here(polling, ended),
                 None => Poll::Ready(foreign::conclude(ended)),
             },
         }
+    }
+
+    /// Stops the task, or resumes the panic.
+    #[cold]
+    #[inline(never)]
+    fn end_here(
+        &mut self,
+        polling: Polling<'_>,
+        completion: Completion<S::Value, S::Error>,
+    ) -> Poll<Result<S::Value, S::Error>> {
+        if let Completion::Stopped = completion {
+            *self.0 = AwaitStage::Stopped;
+        }
+        end_here(polling, completion)
     }
 
     /// Polls outside of a task, or under the waker of another executor inside one.
@@ -224,6 +252,7 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
     {
         let completion = match mem::replace(&mut *self.0, AwaitStage::Over) {
             AwaitStage::Over => return Poll::Pending,
+            AwaitStage::Stopped => Completion::Stopped,
             AwaitStage::Started(block) => {
                 *self.0 = AwaitStage::Started(block);
                 // SAFETY: the future owns the block.
@@ -255,6 +284,9 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
                 }
             }
         };
+        if let Completion::Stopped = completion {
+            *self.0 = AwaitStage::Stopped;
+        }
         Poll::Ready(foreign::conclude(completion))
     }
 }
@@ -305,6 +337,7 @@ where
             }
             AwaitStage::Foreign(_) => this.poll_foreign(cx),
             AwaitStage::Over => Poll::Pending,
+            AwaitStage::Stopped => end_here(polling, Completion::Stopped),
         }
     }
 }
@@ -339,7 +372,7 @@ fn end_here<T, E>(polling: Polling<'_>, completion: Completion<T, E>) -> Poll<Re
 impl<S: Sender<Value: Send, Error: Send>> Drop for AwaitedSender<S> {
     #[inline]
     fn drop(&mut self) {
-        if !matches!(*self.0, AwaitStage::Over) {
+        if !matches!(*self.0, AwaitStage::Over | AwaitStage::Stopped) {
             self.end();
         }
     }

@@ -154,13 +154,16 @@ impl<P: JoinPolicy<T>, T: Send + 'static> Telling<P, T> {
                 refused.report(location);
             }
         }
-        policy.begin(told.len());
+        let enough = policy.begin(told.len()).is_break();
+        if enough {
+            group.cancel_all();
+        }
         Telling {
             policy: Some(policy),
             group,
             waiting: Waiting(None, Site::at(location)),
             told,
-            enough: false,
+            enough,
         }
     }
 
@@ -232,9 +235,12 @@ pub trait JoinPolicy<T> {
     /// The output of [`gather`].
     type Output;
 
-    /// Receives the number of children. Called once, before any other method.
-    fn begin(&mut self, children: usize) {
+    /// Receives the number of children, which have been spawned. Called once, before any other method.
+    ///
+    /// `Break` cancels all children, and [`ended`](JoinPolicy::ended) is not called.
+    fn begin(&mut self, children: usize) -> ControlFlow<()> {
         let _ = children;
+        ControlFlow::Continue(())
     }
 
     /// Receives the result of a child, with the child's number. Called in the order in which children end; stopped children come
@@ -318,8 +324,9 @@ impl<T> Default for AllResults<T> {
 impl<T> JoinPolicy<T> for AllResults<T> {
     type Output = Vec<Result<T, TaskError>>;
 
-    fn begin(&mut self, children: usize) {
+    fn begin(&mut self, children: usize) -> ControlFlow<()> {
         self.results.resize_with(children, || None);
+        ControlFlow::Continue(())
     }
 
     fn ended(&mut self, child: usize, result: Result<T, TaskError>) -> ControlFlow<()> {
@@ -357,31 +364,32 @@ impl<T, E> Quorum<T, E> {
         }
     }
 
-    fn is_decided(&self) -> bool {
-        self.successes.len() >= self.needed || self.successes.len() + self.left < self.needed
+    /// Breaks if the number is reached, or out of reach.
+    fn flow(&self) -> ControlFlow<()> {
+        let is_decided = self.successes.len() >= self.needed || self.successes.len() + self.left < self.needed;
+        match is_decided {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
     }
 }
 
 impl<T, E> JoinPolicy<Result<T, E>> for Quorum<T, E> {
     type Output = Result<Vec<T>, QuorumError<T, E>>;
 
-    fn begin(&mut self, children: usize) {
+    fn begin(&mut self, children: usize) -> ControlFlow<()> {
         self.left = children;
+        self.flow()
     }
 
     fn ended(&mut self, _: usize, result: Result<Result<T, E>, TaskError>) -> ControlFlow<()> {
         self.left = self.left.saturating_sub(1);
-        // A quorum of zero, or of more than all children, is decided before the first child.
         match ChildError::flatten(result) {
             Ok(value) if self.successes.len() < self.needed => self.successes.push(value),
             Ok(_) => {}
             Err(error) => self.failures.push(error),
         }
-        if self.is_decided() {
-            ControlFlow::Break(())
-        } else {
-            ControlFlow::Continue(())
-        }
+        self.flow()
     }
 
     fn finish(self) -> Self::Output {

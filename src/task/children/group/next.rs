@@ -21,6 +21,8 @@ pub(super) struct Waiting(pub(super) Option<SenderFuture<GroupWait>>, pub(super)
 
 impl Waiting {
     pub(super) fn poll(&mut self, core: &GroupRef, kind: WaitFor, cx: &mut Cx<'_>) -> Poll<Granted> {
+        // A deadline may have ended the wait before. The task waits again, outside of it.
+        self.0.take_if(|wait| wait.has_stopped());
         let wait = self.0.get_or_insert_with(|| {
             let core = core.clone();
             SenderFuture::at(self.1, GroupWait { core, kind })
