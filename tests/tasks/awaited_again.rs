@@ -1,6 +1,8 @@
 //! Futures that are awaited in a deadline, and then again outside of it.
 
-use std::pin::pin;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
 use std::time::Duration;
 
 use bowline::prelude::*;
@@ -8,7 +10,7 @@ use bowline::scheduler::ThreadPool;
 use bowline::task::{self, SenderFuture, Task, with_timeout};
 
 const SHORT: Duration = Duration::from_millis(5);
-const LONG: Duration = Duration::from_millis(30);
+const LONG: Duration = Duration::from_millis(100);
 
 fn on_the_pool<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     sync_wait(starts_on(ThreadPool::global().scheduler(), Task::new(work))).unwrap()
@@ -61,6 +63,29 @@ fn the_next_child_of_a_group() {
         assert!(with_timeout(SHORT, &mut next).await.is_err());
         assert_eq!(next.await, Some(7));
     }));
+}
+
+/// Polls a future once, and awaits it in a deadline then, which ends the wait although the future began outside.
+async fn begun_outside<F: Future + Unpin>(mut future: F) -> F::Output {
+    poll_fn(|context| {
+        assert!(Pin::new(&mut future).poll(context).is_pending());
+        Poll::Ready(())
+    })
+    .await;
+    assert!(with_timeout(SHORT, &mut future).await.is_err());
+    future.await
+}
+
+#[test]
+fn what_began_outside_of_the_deadline() {
+    on_the_pool(async {
+        assert_eq!(begun_outside(task::detach(late())).await.unwrap(), 7);
+        assert_eq!(begun_outside(task::let_async(late())).await, 7);
+        let Ok(seven) = begun_outside(SenderFuture::new(task::sleep(LONG).then(|()| 7))).await;
+        assert_eq!(seven, 7);
+        let nested = with_timeout(LONG * 100, begun_outside(task::detach(late()))).await;
+        assert_eq!(nested.unwrap().unwrap(), 7);
+    });
 }
 
 /// The sender has stopped with the deadline, so the task that awaits it again stops there.

@@ -39,6 +39,10 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor, TryCurrentError};
 /// is shut down. There is no context of the runtime then: a socket or timer of tokio returns an error, or panics, as in every
 /// task that outlives its runtime.
 ///
+/// The exception is a task that blocks a worker in `sync_wait` during the shutdown, or begins to: tokio may have no thread left that takes
+/// that worker's tasks over, and then neither polls nor drops the other drivers. If the task waits for work on this scheduler, both wait
+/// for ever, and so does the drop of the runtime. So await, rather than block, in tasks that may outlive their runtime.
+///
 /// A runtime of the flavor `current_thread` runs tasks only while a thread is inside `Runtime::block_on`.
 ///
 /// # Blocking

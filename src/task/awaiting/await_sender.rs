@@ -201,8 +201,11 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
             if block.as_ref().shared.core.frame != polling.frame() {
                 sent_elsewhere();
             }
+            match block.as_ref().shared.core.began_in_context_of(polling) {
+                true => polling.waits_for::<S>(self.1),
+                false => polling.waits_outside_for::<S>(self.1),
+            }
         }
-        polling.waits_for::<S>(self.1);
         Poll::Pending
     }
 

@@ -87,6 +87,12 @@ impl AwaitState {
         unsafe { Context::of_token(self.branch.outer()) }
     }
 
+    /// Returns whether the await began in the present context, whose stop it hears.
+    pub(in crate::task) fn began_in_context_of(&self, polling: Polling<'_>) -> bool {
+        // SAFETY: the context is valid.
+        self.branch.outer() == unsafe { Context::token_in(polling.context().into()) }
+    }
+
     /// Returns whether the result is written, and the operation may be destroyed.
     #[inline]
     pub(in crate::task) fn is_done(&self) -> bool {

@@ -174,6 +174,15 @@ impl<'p> Polling<'p> {
         self.activity().awaits::<T>(site);
     }
 
+    /// Notes where a `T` is awaited that began outside of the innermost scope. It hears a stop of the scopes around that one alone.
+    pub(in crate::task) fn waits_outside_for<T: ?Sized>(self, site: Site) {
+        match self.placement().scope_in(self.frame) {
+            Some(scope) => scope.waits_outside.set(true),
+            None => self.waits(),
+        }
+        self.activity().awaits::<T>(site);
+    }
+
     /// Returns the notes of what the strand does, for awaits in the innermost scope around the call.
     #[inline]
     pub(in crate::task) fn activity(self) -> AwaitNotes<'p> {

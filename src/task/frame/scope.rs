@@ -89,6 +89,8 @@ pub(in crate::task) struct ContextScope {
     pub(in crate::task) outer: Option<NonNull<ContextScope>>,
     /// Whether something awaited inside has stopped. Accessed by the thread that polls the frame.
     pub(in crate::task) stopped: Cell<bool>,
+    /// Whether the last poll has found an await waiting that began outside: it hears no stop of this scope. Accessed like `stopped`.
+    pub(in crate::task) waits_outside: Cell<bool>,
     /// Written before the scope has other users.
     pub(in crate::task) stops: Cell<Stops>,
     /// The token whose stop a handler around the scope answers, if any. Written before the scope has other users.
@@ -115,6 +117,7 @@ impl ContextScope {
             frame,
             outer,
             stopped: Cell::new(false),
+            waits_outside: Cell::new(false),
             stops: Cell::new(Stops::Same),
             handled: Cell::new(None),
             end,

@@ -293,12 +293,12 @@ impl<C: Change> ScopeUse<C> {
         let scope = self.scope();
         // SAFETY: as for `scope`.
         let context = unsafe { &(*self.0.as_ptr()).context };
-        let waits = polling.take_waits();
+        let (waits, waits_outside) = (polling.take_waits(), scope.waits_outside.replace(false));
         let is_handled = || context.handled().is_some_and(|token| token.stop_requested());
         if !waits && context.token.stop_requested() && scope.waits_elsewhere() && !is_handled() {
             scope.stopped.set(true);
         }
-        if waits || C::HOLDS {
+        if waits || waits_outside || C::HOLDS {
             polling.waits();
         }
     }
