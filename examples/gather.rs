@@ -57,8 +57,9 @@ struct Majority {
 impl JoinPolicy<&'static str> for Majority {
     type Output = Option<&'static str>;
 
-    fn begin(&mut self, children: usize) {
+    fn begin(&mut self, children: usize) -> ControlFlow<()> {
         self.children = children;
+        ControlFlow::Continue(())
     }
 
     fn ended(&mut self, _: usize, vote: Result<&'static str, TaskError>) -> ControlFlow<()> {
