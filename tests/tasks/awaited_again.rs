@@ -10,7 +10,7 @@ use bowline::scheduler::ThreadPool;
 use bowline::task::{self, SenderFuture, Task, with_timeout};
 
 const SHORT: Duration = Duration::from_millis(5);
-const LONG: Duration = Duration::from_millis(100);
+const LONG: Duration = Duration::from_millis(500);
 
 fn on_the_pool<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
     sync_wait(starts_on(ThreadPool::global().scheduler(), Task::new(work))).unwrap()

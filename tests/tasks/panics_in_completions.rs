@@ -91,9 +91,9 @@ fn a_waker_that_panics_when_an_await_ends_does_not_keep_its_task() {
 fn a_waker_that_panics_in_a_job_does_not_end_the_process() {
     let pool = ThreadPool::new(1);
     let task = Task::new(async {
-        let mut sleeps = pin!(task::sleep(Duration::from_millis(1)).into_future());
+        let mut sleeps = pin!(task::sleep(Duration::from_millis(50)).into_future());
         poll_under_panics(sleeps.as_mut());
-        let mut awaits = pin!(Task::<()>::new(async { task::sleep(Duration::from_millis(1)).await }).into_future());
+        let mut awaits = pin!(Task::<()>::new(async { task::sleep(Duration::from_millis(50)).await }).into_future());
         poll_under_panics(awaits.as_mut());
         sleeps.await;
         let Ok(()) = awaits.await;
@@ -106,7 +106,7 @@ fn a_waker_that_panics_when_a_child_ends_does_not_keep_the_others_of_its_group()
     let pool = ThreadPool::new(1);
     let task = Task::new(task::group(async |group| {
         group.spawn(async {
-            task::sleep(Duration::from_millis(1)).await;
+            task::sleep(Duration::from_millis(50)).await;
             3
         });
         poll_under_panics(pin!(group.next()));
