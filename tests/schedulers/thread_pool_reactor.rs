@@ -88,13 +88,17 @@ impl Reactor for Answering {
 
 /// Creates a pool of two threads that calls a function after each interrupt.
 fn answering(answer: impl Fn() + Send + Sync + 'static) -> (ThreadPool, Arc<Events>) {
+    answering_with(2, answer)
+}
+
+fn answering_with(threads: usize, answer: impl Fn() + Send + Sync + 'static) -> (ThreadPool, Arc<Events>) {
     let events = Arc::new(Events::default());
     let reactor = Answering {
         events: events.clone(),
         answer: Box::new(answer),
     };
     (
-        ThreadPool::builder().threads(2).reactor(reactor).build().unwrap(),
+        ThreadPool::builder().threads(threads).reactor(reactor).build().unwrap(),
         events,
     )
 }
@@ -423,7 +427,8 @@ fn an_interrupt_may_raise_children_that_are_being_stopped() {
         static RAISED: RefCell<Option<Arc<Handle<()>>>> = const { RefCell::new(None) };
     }
     let seen = Arc::new(AtomicUsize::new(0));
-    let (pool, events) = answering({
+    // The only worker is in the reactor whenever it has no job, so what queues one interrupts it.
+    let (pool, events) = answering_with(1, {
         let seen = seen.clone();
         move || {
             if let Some(handle) = RAISED.take() {
