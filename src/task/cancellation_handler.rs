@@ -121,7 +121,10 @@ impl<H: FnOnce() + Send + 'static, F: Future> WithCancellationHandler<H, F> {
         let has_returned = has_returned()
             || frame::frame_of(cx.waker()) != Some(handler.frame)
                 && Polling::with_frame(handler.frame, |polling| match polling {
-                    Some(polling) => polling.wakes_also(installed.cast(), cx.waker(), has_returned),
+                    Some(polling) => {
+                        let began_here = handler.began_in_context_of(polling);
+                        polling.wakes_also(installed.cast(), cx.waker(), began_here, has_returned)
+                    }
                     None => {
                         // The future was sent away from its task, which may end before it: poll again.
                         cx.waker().wake_by_ref();

@@ -8,10 +8,15 @@ use std::task::{Context, Poll, Wake, Waker};
 use bowline::prelude::*;
 use bowline::scheduler::InlineScheduler;
 use bowline::task::SenderFuture;
+use bowline::task_local;
 use loom::sync::atomic::{AtomicBool, Ordering::AcqRel};
 
 use crate::support::{Ended, Remote, Stoppable, Watched, race};
 use crate::task::{Failure, begin_and_stop, task};
+
+task_local! {
+    static BOUND: ();
+}
 
 fn awaited(sender: Stoppable) -> SenderFuture<Stoppable> {
     SenderFuture::new(sender)
@@ -269,13 +274,16 @@ fn the_moves_of_two_awaits_race_with_their_completions() {
 }
 
 /// A task that was stopped awaits under another waker. It is polled once more, by a wake of its own, while the await ends: that poll asks
-/// nothing of the await. The value is not lost, although the task waits for nothing else that holds it.
+/// nothing of the await. The value is not lost, although the task waits for nothing else that holds it. With `in_scope`, neither is
+/// there anything else in a scope around the await.
 fn the_end_races_with_a_poll_of_a_stopped_task<F>(
+    interruptions: usize,
+    in_scope: bool,
     elsewhere: impl Fn(SenderFuture<Remote<Failure>>) -> F + Copy + Send + Sync + 'static,
 ) where
     F: Future<Output = Result<Watched, Failure>> + Send + 'static,
 {
-    race(3, &["here", "there"], move |world, root, report| {
+    race(interruptions, &["here", "there"], move |world, root, report| {
         let (remote, threads) = (world.remote(6), world.threads.clone());
         let inside = async move {
             let mut await_elsewhere = Box::pin(elsewhere(SenderFuture::new(remote)));
@@ -289,6 +297,12 @@ fn the_end_races_with_a_poll_of_a_stopped_task<F>(
                 polled
             })
             .await
+        };
+        let inside = async move {
+            match in_scope {
+                true => BOUND.scope((), inside).await,
+                false => inside.await,
+            }
         };
         let source = StopSource::new();
         source.request_stop();
@@ -304,12 +318,27 @@ fn the_end_races_with_a_poll_of_a_stopped_task<F>(
 
 #[test]
 fn the_end_of_an_await_elsewhere_races_with_a_poll_of_a_stopped_task() {
-    the_end_races_with_a_poll_of_a_stopped_task(|awaited| announced(Box::pin(awaited)));
+    the_end_races_with_a_poll_of_a_stopped_task(3, false, |awaited| announced(Box::pin(awaited)));
+}
+
+#[test]
+fn the_end_of_an_await_elsewhere_races_with_a_poll_of_a_stopped_scope() {
+    the_end_races_with_a_poll_of_a_stopped_task(2, true, |awaited| announced(Box::pin(awaited)));
 }
 
 #[test]
 fn the_end_of_an_await_that_moved_races_with_a_poll_of_a_stopped_task() {
-    the_end_races_with_a_poll_of_a_stopped_task(moved);
+    the_end_races_with_a_poll_of_a_stopped_task(3, false, moved);
+}
+
+#[test]
+fn the_end_of_an_await_that_moved_races_with_a_poll_of_a_stopped_scope() {
+    the_end_races_with_a_poll_of_a_stopped_task(2, true, moved);
+}
+
+#[test]
+fn the_end_of_a_child_that_moved_races_with_a_poll_of_a_stopped_scope() {
+    the_end_races_with_a_poll_of_a_stopped_task(2, true, |awaited| moved(task(awaited).into_future()));
 }
 
 /// The future is dropped after it has moved, while its await ends. The task continues.

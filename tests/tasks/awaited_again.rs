@@ -83,6 +83,8 @@ fn what_began_outside_of_the_deadline() {
         assert_eq!(begun_outside(task::let_async(late())).await, 7);
         let Ok(seven) = begun_outside(SenderFuture::new(task::sleep(LONG).then(|()| 7))).await;
         assert_eq!(seven, 7);
+        let Ok(seven) = begun_outside(Task::new(late()).into_future()).await;
+        assert_eq!(seven, 7);
         let nested = with_timeout(LONG * 100, begun_outside(task::detach(late()))).await;
         assert_eq!(nested.unwrap().unwrap(), 7);
     });

@@ -262,7 +262,10 @@ impl<S: Sender<Value: Send, Error: Send>> AwaitedSender<S> {
                 let state = unsafe { &block.as_ref().shared.core };
                 let is_done = state.is_done()
                     || Polling::with_frame(state.frame, |polling| match polling {
-                        Some(polling) => polling.wakes_also(block.cast(), cx.waker(), || state.is_done()),
+                        Some(polling) => {
+                            let began_here = state.began_in_context_of(polling);
+                            polling.wakes_also(block.cast(), cx.waker(), began_here, || state.is_done())
+                        }
                         None => sent_elsewhere(),
                     });
                 if !is_done {

@@ -10,7 +10,7 @@ use super::Task;
 use crate::Completion;
 use crate::sender::unwind::AbortOnUnwind;
 use crate::task::awaiting::{Foreign, conclude, foreign};
-use crate::task::frame::{Header, Polled, Polling, Site};
+use crate::task::frame::{Header, Polled, Polling, ScopeMark, Site};
 
 /// An awaited task, created by `.await` or by [`IntoFuture::into_future`].
 ///
@@ -34,8 +34,8 @@ pub struct TaskFuture<T, E> {
 
 enum TaskStage<T, E> {
     Unstarted(Task<T, E>),
-    /// Started; a frame awaits it.
-    Started(Task<T, E>),
+    /// Started in that scope; a frame awaits it.
+    Started(ScopeMark, Task<T, E>),
     /// Started outside of a task.
     Foreign(Foreign<T, E>),
     Over,
@@ -65,7 +65,7 @@ impl<T, E> TaskFuture<T, E> {
     /// Drops the current stage.
     #[inline(never)]
     fn end(&mut self) {
-        if let TaskStage::Started(task) = &*self.stage {
+        if let TaskStage::Started(_, task) = &*self.stage {
             // SAFETY: the future owns the frame, which was started, and drops it next.
             unsafe { Header::abandon(task.frame()) };
         }
@@ -82,7 +82,7 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
         let Some(polling) = Polling::with_waker_of(cx) else {
             return self.poll_foreign(cx);
         };
-        let frame = match &*self.stage {
+        let (began_in, frame) = match &*self.stage {
             TaskStage::Unstarted(task) => {
                 let frame = task.frame();
                 let mut room = MaybeUninit::<Completion<T, E>>::uninit();
@@ -99,15 +99,20 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
                     }
                 }
                 // SAFETY: the frame passes on to the new owner, so the overwritten one is not dropped.
-                unsafe { ptr::write(&raw mut *self.stage, TaskStage::Started(Task::of_frame(frame))) };
+                unsafe {
+                    ptr::write(
+                        &raw mut *self.stage,
+                        TaskStage::Started(polling.scope_mark(), Task::of_frame(frame)),
+                    )
+                };
                 if polled == Polled::Pending {
                     polling.waits();
                     polling.activity().awaits_around(self.site);
                     return Poll::Pending;
                 }
-                frame
+                (polling.scope_mark(), frame)
             }
-            TaskStage::Started(task) => task.frame(),
+            TaskStage::Started(began_in, task) => (*began_in, task.frame()),
             TaskStage::Foreign(_) | TaskStage::Over => return self.poll_foreign(cx),
         };
         // SAFETY: the future owns the frame, which was started.
@@ -118,7 +123,10 @@ impl<T: Send + 'static, E: Send + 'static> Future for TaskFuture<T, E> {
                 began_here,
                 "a task that is awaited was sent to another task: await it in the one where that began",
             );
-            polling.waits();
+            match began_in == polling.scope_mark() {
+                true => polling.waits(),
+                false => polling.waits_outside(),
+            }
             polling.activity().awaits_around(self.site);
             return Poll::Pending;
         }
@@ -139,16 +147,19 @@ impl<T: Send + 'static, E: Send + 'static> TaskFuture<T, E> {
             TaskStage::Unstarted(task) => Foreign::start(task),
             TaskStage::Foreign(foreign) => foreign,
             TaskStage::Over => return Poll::Pending,
-            TaskStage::Started(task) => {
+            TaskStage::Started(began_in, task) => {
                 let frame = task.frame();
-                *self.stage = TaskStage::Started(task);
+                *self.stage = TaskStage::Started(began_in, task);
                 // SAFETY: the future owns the frame, which was started.
                 let is_done = || unsafe { Header::is_done(frame) };
                 let is_done = is_done()
                     || Polling::with(|polling| {
                         // SAFETY: the future owns the frame, which was started.
                         match polling.filter(|polling| unsafe { Header::is_parent(polling.frame(), frame) }) {
-                            Some(polling) => polling.wakes_also(frame.cast(), cx.waker(), is_done),
+                            Some(polling) => {
+                                let began_here = began_in == polling.scope_mark();
+                                polling.wakes_also(frame.cast(), cx.waker(), began_here, is_done)
+                            }
                             None => panic!(
                                 "a task that is awaited in a task was sent elsewhere: await it in the task where that \
                                  began"

@@ -78,7 +78,7 @@ pub(super) use self::hooks::PollHooks;
 use self::memory::BlockHead;
 pub(super) use self::memory::{Block, BlockContent};
 pub(super) use self::polling::{Polling, Turn};
-pub(super) use self::scope::{ContextScope, Placement, Stops};
+pub(super) use self::scope::{ContextScope, Placement, ScopeMark, Stops};
 use self::start::SecondWord;
 pub(super) use self::start::{Complete, FrameSuccessor};
 use self::state::{FrameState, PendingCounts};

@@ -18,16 +18,20 @@
 //!
 //! A stop does not end the poll of a frame that has `MOVED`: the code that polls may not have asked the await at all. That must hold until
 //! the other executor knows of the end. So the ending thread wakes the waker first, then sets `ANNOUNCED`, and then clears `MOVED`. A
-//! poll that finds `ANNOUNCED` at its end may have begun before that wake, and is [repeated](Polling::is_held).
+//! poll that finds `ANNOUNCED` at its end may have begun before that wake, and is [repeated](Polling::was_too_early).
+//!
+//! A stop of a scope around the poll alone finds that something inside is awaited by the users of the scope. The await itself may leave
+//! the scope before it tells the other executor. So its registration is a user as well, until after `ANNOUNCED` is set. An await that
+//! began outside of the scope does not keep it from stopping, registered or not.
 //!
 //! An await is registered only until it has ended, so the list is empty when the strand ends. A future that was dropped or
 //! forgotten leaves its waker to the end of the await. An address that is used again gets a wake too many.
 
-use core::ptr::NonNull;
+use core::ptr::{self, NonNull};
 use core::task::Waker;
 use std::boxed::Box;
 
-use super::{Header, Polling, Tracker, header_of};
+use super::{ContextScope, Header, Polling, Tracker, header_of};
 use crate::Panic;
 use crate::sender::current;
 
@@ -39,14 +43,40 @@ pub(in crate::task) struct MovedWaker {
     /// The address of the await: its block, or the frame of the child.
     key: NonNull<()>,
     /// `None` while the thread that has ended the await wakes it.
-    waker: Option<Waker>,
+    registered: Option<Registered>,
     next: MovedWakers,
+}
+
+struct Registered {
+    waker: Waker,
+    scope: Option<UserOfScope>,
+}
+
+/// A use of a scope. The frame of the scope is not done before this is dropped.
+struct UserOfScope(NonNull<ContextScope>);
+
+impl UserOfScope {
+    fn new(scope: &ContextScope) -> Self {
+        scope.enter();
+        UserOfScope(NonNull::from(scope))
+    }
+
+    fn is_of(&self, scope: &ContextScope) -> bool {
+        ptr::eq(self.0.as_ptr(), scope)
+    }
+}
+
+impl Drop for UserOfScope {
+    fn drop(&mut self) {
+        // SAFETY: this is a user of the scope, which is alive until its last user leaves.
+        unsafe { self.0.as_ref() }.exit();
+    }
 }
 
 impl MovedWaker {
     /// Returns whether this is the entry of an await that no thread is announcing the end of.
     fn is_registered_for(&self, frame: NonNull<Header>, key: NonNull<()>) -> bool {
-        self.key == key && self.frame == frame && self.waker.is_some()
+        self.key == key && self.frame == frame && self.registered.is_some()
     }
 }
 
@@ -69,22 +99,42 @@ fn find(mut at: &mut MovedWakers, is_match: impl Fn(&MovedWaker) -> bool) -> Opt
 }
 
 impl Polling<'_> {
-    /// Returns whether an await of this frame has ended. If not, its [end](Header::end_await) wakes `waker` as well.
+    /// Returns whether an await of this frame has ended. If not, its [end](Header::end_await) wakes `waker` as well. `began_here` says
+    /// whether it began in the innermost scope around the call, if there is one.
     #[cold]
-    pub(in crate::task) fn wakes_also(self, key: NonNull<()>, waker: &Waker, has_ended: impl FnOnce() -> bool) -> bool {
+    pub(in crate::task) fn wakes_also(
+        self,
+        key: NonNull<()>,
+        waker: &Waker,
+        began_here: bool,
+        has_ended: impl FnOnce() -> bool,
+    ) -> bool {
         // The code that polls may block until the await has ended, so this stack must not be needed for that.
         current::publish();
         let frame = self.frame();
+        let scope = self.scope().filter(|_| began_here);
         let is_same = |moved: &MovedWaker| moved.is_registered_for(frame, key);
+        let is_known = |moved: &MovedWaker| {
+            moved.registered.as_ref().is_some_and(|known| {
+                let samescope = match (&known.scope, scope) {
+                    (Some(known), Some(scope)) => known.is_of(scope),
+                    (None, None) => true,
+                    _ => false,
+                };
+                samescope && known.waker.will_wake(waker)
+            })
+        };
         // SAFETY: the frame is polled, so its strand has not ended.
         let tracker: &Tracker = unsafe { Header::tracker(frame).as_ref() };
-        let is_known = find(&mut tracker.lock(), is_same)
-            .is_some_and(|moved| moved.waker.as_ref().is_some_and(|known| known.will_wake(waker)));
+        let is_known = find(&mut tracker.lock(), is_same).is_some_and(|moved| is_known(moved));
         if !is_known {
             let mut moved = Box::new(MovedWaker {
                 frame,
                 key,
-                waker: Some(waker.clone()),
+                registered: Some(Registered {
+                    waker: waker.clone(),
+                    scope: scope.map(UserOfScope::new),
+                }),
                 next: None,
             });
             let replaced = {
@@ -127,18 +177,19 @@ impl Header {
     pub(super) unsafe fn wake_moved(this: NonNull<Header>, key: NonNull<()>) {
         // SAFETY: the caller's promise; the strand has not ended before its frames.
         let tracker: &Tracker = unsafe { Header::tracker(this).as_ref() };
-        let registered =
-            find(&mut tracker.lock(), |moved| moved.is_registered_for(this, key)).and_then(|moved| moved.waker.take());
-        let Some(waker) = registered else {
+        let registered = find(&mut tracker.lock(), |moved| moved.is_registered_for(this, key))
+            .and_then(|moved| moved.registered.take());
+        let Some(Registered { waker, scope }) = registered else {
             return;
         };
         // A panic of the waker went through the panic hook, and no caller can receive it.
         _ = Panic::catch(|| waker.wake()).map_err(Panic::discard);
         header_of(this).state.set_announced();
         // Awaits with the same key that end one after the other have an entry each, without a waker. It does not matter which is removed.
-        let is_announced = |moved: &MovedWaker| moved.key == key && moved.frame == this && moved.waker.is_none();
+        let is_announced = |moved: &MovedWaker| moved.key == key && moved.frame == this && moved.registered.is_none();
         // SAFETY: the caller's promise.
         drop(unsafe { remove_from(this, is_announced) });
+        drop(scope);
     }
 }
 

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 use core::task::Context as Cx;
 
 use super::flags::Flag;
-use super::{AwaitNotes, BlockContent, Header, NotedDeadline, Placement, Site, frame_of};
+use super::{AwaitNotes, BlockContent, ContextScope, Header, NotedDeadline, Placement, ScopeMark, Site, frame_of};
 use crate::Transfer;
 use crate::memory::OutOfMemoryError;
 use crate::sender::current;
@@ -174,13 +174,31 @@ impl<'p> Polling<'p> {
         self.activity().awaits::<T>(site);
     }
 
-    /// Notes where a `T` is awaited that began outside of the innermost scope. It hears a stop of the scopes around that one alone.
-    pub(in crate::task) fn waits_outside_for<T: ?Sized>(self, site: Site) {
-        match self.placement().scope_in(self.frame) {
+    /// Does what [`waits`](Polling::waits) does for an await that began outside of the innermost scope. It hears a stop of the
+    /// scopes around that one alone.
+    pub(in crate::task) fn waits_outside(self) {
+        match self.scope() {
             Some(scope) => scope.waits_outside.set(true),
             None => self.waits(),
         }
+    }
+
+    /// Does what [`waits_outside`](Polling::waits_outside) does, and notes where the `T` is awaited.
+    pub(in crate::task) fn waits_outside_for<T: ?Sized>(self, site: Site) {
+        self.waits_outside();
         self.activity().awaits::<T>(site);
+    }
+
+    /// Returns the innermost scope of the frame that is around the call.
+    #[inline]
+    pub(in crate::task) fn scope(self) -> Option<&'p ContextScope> {
+        self.placement().scope_in(self.frame)
+    }
+
+    /// Returns the mark of the innermost scope around the call, of whichever frame.
+    #[inline]
+    pub(in crate::task) fn scope_mark(self) -> ScopeMark {
+        ScopeMark::new(self.placement().scope)
     }
 
     /// Returns the notes of what the strand does, for awaits in the innermost scope around the call.
@@ -224,7 +242,7 @@ impl<'p> Polling<'p> {
     /// Returns whether no scope of the frame and no handler is around the call, so that a stop here is one of the whole frame.
     #[inline]
     pub(in crate::task) fn is_plain(self) -> bool {
-        !self.is_handled() && self.placement().scope_in(self.frame).is_none()
+        !self.is_handled() && self.scope().is_none()
     }
 
     /// Returns whether a stop of the task wakes the frame.
@@ -245,15 +263,16 @@ impl<'p> Polling<'p> {
     }
 
     /// Returns whether something that this poll has not polled forbids to stop the frame: a shield, a handler, or an await that
-    /// another executor polls.
-    ///
-    /// Such an await may have ended during the poll, before the executor was told to poll it. Then the frame is polled once more.
+    /// another executor polls, even if it [has ended](Polling::was_too_early) meanwhile.
     pub(in crate::task) fn is_held(self) -> bool {
         let header = self.header();
-        if header.state.is_moved() || header.has_holding_block() {
-            return true;
-        }
-        let is_announced = header.state.take_announced();
+        header.state.is_moved() || header.has_holding_block() || self.was_too_early()
+    }
+
+    /// Returns whether this poll may have begun before another executor was told that an await has ended which it polls. Then the
+    /// frame is polled once more.
+    pub(in crate::task) fn was_too_early(self) -> bool {
+        let is_announced = self.header().state.is_announced();
         if is_announced {
             self.poll_again();
         }
@@ -276,7 +295,7 @@ impl<'p> Polling<'p> {
 
     /// Returns whether the caller is being dropped: the frame or a scope of the call has stopped, or the thread unwinds.
     pub(in crate::task) fn is_unwinding(self) -> bool {
-        let mut scope = self.placement().scope_in(self.frame);
+        let mut scope = self.scope();
         while let Some(at) = scope {
             if at.stopped.get() {
                 return true;
@@ -288,7 +307,7 @@ impl<'p> Polling<'p> {
 
     /// Stops the innermost scope around the call, or the frame if there is none. Its future is not polled again.
     pub(in crate::task) fn stop_here(self) {
-        match self.placement().scope_in(self.frame) {
+        match self.scope() {
             Some(scope) => scope.stopped.set(true),
             // SAFETY: a frame that is polled is not done.
             None => unsafe { Header::stop(self.frame) },

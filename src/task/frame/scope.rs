@@ -8,7 +8,7 @@ use crate::Priority;
 use crate::stop::ErasedStopToken;
 use crate::sync::atomic::{
     AtomicUsize,
-    Ordering::{AcqRel, Relaxed},
+    Ordering::{AcqRel, Acquire, Relaxed},
 };
 
 /// Where frames are queued, how urgent they are, and the scope that they are in.
@@ -76,7 +76,7 @@ pub(in crate::task) enum Stops {
 pub(in crate::task) struct ContextScope {
     /// One for the future inside, and one for each frame, await, group and scope that began inside and has not ended. Users
     /// add with relaxed ordering, and subtract with acquire-release. The subtraction to zero pairs with all others, and
-    /// ends the scope.
+    /// ends the scope. The load in [`waits_elsewhere`](ContextScope::waits_elsewhere) acquires.
     users: AtomicUsize,
     /// The users for which the future inside does not wait: groups and single children. Added before, and subtracted before, the
     /// same in `users`, with relaxed ordering. So on the polling thread the difference is never too small: see
@@ -98,6 +98,23 @@ pub(in crate::task) struct ContextScope {
     /// Destroys the contents of the block, and frees it. Returns the scope around this one, which the caller leaves.
     /// Returns `None` if there is none, or if something in flight does all of this later.
     end: unsafe fn(NonNull<ContextScope>) -> Option<NonNull<ContextScope>>,
+}
+
+/// The address of a scope, or of none, in the space beside the tag of an enum. Nothing but its address is asked, so the scope may have
+/// ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::task) struct ScopeMark([u8; ScopeMark::SIZE]);
+
+impl ScopeMark {
+    const SIZE: usize = if size_of::<usize>() < 8 { size_of::<usize>() } else { 7 };
+
+    #[inline]
+    pub(in crate::task) fn new(scope: Option<NonNull<ContextScope>>) -> Self {
+        let address = scope.map_or(0, |scope| scope.addr().get());
+        // The lowest bits are zero, so the highest byte is as well.
+        let bytes = (address / align_of::<ContextScope>()).to_le_bytes();
+        ScopeMark(*bytes.first_chunk().unwrap_or(&[0; ScopeMark::SIZE]))
+    }
 }
 
 impl ContextScope {
@@ -151,10 +168,11 @@ impl ContextScope {
 
     /// Returns whether nothing that began inside is awaited, so that a pending future waits for something of another crate.
     ///
-    /// Called by the polling thread, after a poll. A user that leaves later wakes the frame.
+    /// Called by the polling thread, after a poll. A user that leaves later wakes the frame. One that has left before has
+    /// [announced](Header::announce) the end of its await, if that was polled by another executor.
     pub(in crate::task) fn waits_elsewhere(&self) -> bool {
         let passive = self.passive.load(Relaxed);
-        self.users.load(Relaxed) <= passive + 1
+        self.users.load(Acquire) <= passive + 1
     }
 
     /// Adds a user, unless the last one has left. The caller keeps the memory alive.

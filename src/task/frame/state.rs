@@ -13,7 +13,7 @@ use crate::sync::atomic::{
 /// | `NOTIFIED` | the frame was woken while it was busy: it is queued again | a waking thread | the polling thread, in `suspend` and [`requeue`](FrameState::requeue) |
 /// | `DONE` | the future was dropped, and nothing that it began is in flight | the polling thread, in [`finish`](FrameState::finish) | never |
 /// | `MOVED` | a waker is registered for an await of the frame: see [`moved`](super::moved) | the polling thread, under the lock of the strand | the thread that takes the last such waker, under that lock. So a frame without awaits does not have it |
-/// | `ANNOUNCED` | an await that another executor polls has ended, and its waker was woken: see [`moved`](super::moved) | the thread that ends the await, after that wake and before its own wake of the frame | the polling thread, in [`take_announced`](FrameState::take_announced) and `finish` |
+/// | `ANNOUNCED` | an await that another executor polls has ended, and its waker was woken: see [`moved`](super::moved) | the thread that ends the await, after that wake and before its own wake of the frame | the polling thread, in `suspend`, `requeue` and `finish` |
 /// | `UNOWNED` | the owner released a frame that was not done: [`finish`](FrameState::finish) has the result dropped | the owner, in [`release_owner`](FrameState::release_owner) | never |
 ///
 /// | count | one for each | the frame |
@@ -234,9 +234,9 @@ impl FrameState {
         self.0.fetch_or(ANNOUNCED, AcqRel);
     }
 
-    /// Returns whether such an await has ended since the last call. The caller polls the frame.
-    pub(super) fn take_announced(&self) -> bool {
-        self.0.load(Acquire) & ANNOUNCED != 0 && self.0.fetch_and(!ANNOUNCED, AcqRel) & ANNOUNCED != 0
+    /// Returns whether such an await has ended since the poll before this one. The caller polls the frame.
+    pub(super) fn is_announced(&self) -> bool {
+        self.0.load(Acquire) & ANNOUNCED != 0
     }
 
     /// Ends a poll after which the frame waits. Returns `true` if it was woken during the poll: then it is still busy, and the
@@ -248,7 +248,7 @@ impl FrameState {
             let notified = state & NOTIFIED != 0;
             let counted = state.wrapping_add(pending);
             refuse(has_many(counted));
-            let next = if notified { counted & !NOTIFIED } else { counted & !BUSY };
+            let next = counted & !(if notified { NOTIFIED } else { BUSY } | ANNOUNCED);
             match self.0.compare_exchange_weak(state, next, AcqRel, Relaxed) {
                 Err(now) => state = now,
                 Ok(_) => return notified,
@@ -271,10 +271,10 @@ impl FrameState {
         let pending = pending.word();
         let mut state = self.0.load(Relaxed);
         // A wake that this load misses is seen at the end of the next poll. So without a change nothing is written.
-        while pending != 0 || state & NOTIFIED != 0 {
+        while pending != 0 || state & (NOTIFIED | ANNOUNCED) != 0 {
             let counted = state.wrapping_add(pending);
             refuse(has_many(counted));
-            match (self.0).compare_exchange_weak(state, counted & !NOTIFIED, AcqRel, Relaxed) {
+            match (self.0).compare_exchange_weak(state, counted & !(NOTIFIED | ANNOUNCED), AcqRel, Relaxed) {
                 Err(now) => state = now,
                 Ok(_) => return,
             }

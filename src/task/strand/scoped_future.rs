@@ -295,7 +295,8 @@ impl<C: Change> ScopeUse<C> {
         let context = unsafe { &(*self.0.as_ptr()).context };
         let (waits, waits_outside) = (polling.take_waits(), scope.waits_outside.replace(false));
         let is_handled = || context.handled().is_some_and(|token| token.stop_requested());
-        if !waits && context.token.stop_requested() && scope.waits_elsewhere() && !is_handled() {
+        let is_stopped = !waits && context.token.stop_requested() && scope.waits_elsewhere() && !is_handled();
+        if is_stopped && !polling.was_too_early() {
             scope.stopped.set(true);
         }
         if waits || waits_outside || C::HOLDS {

@@ -203,6 +203,11 @@ impl<H: FnOnce() + Send + 'static> StopHandler<H> {
         }
     }
 
+    /// Returns whether it was installed in the present context.
+    pub(in crate::task) fn began_in_context_of(&self, polling: Polling<'_>) -> bool {
+        self.context == NonNull::from(polling.context())
+    }
+
     /// Returns whether the handler has returned, or was removed.
     pub(in crate::task) fn is_done(&self) -> bool {
         self.done.load(Acquire)
