@@ -509,23 +509,28 @@ fn a_cancelled_group_awaits_its_closures() {
     let pool = pool(2, 1);
     let (begun, begins) = mpsc::channel();
     let (told, waits) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let census = Census::new();
     let task = Task::new({
         let (told, waits) = (told.clone(), waits.clone());
+        let (owned, dropped) = (census.value(), census.clone());
         async move {
             task::group(async move |group| {
                 group.spawn(async move {
                     task::spawn_blocking(move |token| {
                         begun.send(()).unwrap();
-                        while !token.stop_requested() {
-                            thread::yield_now();
-                        }
+                        // The other one is dropped while this one keeps the only thread.
+                        eventually(|| token.stop_requested() && dropped.alive() == 0);
                         told.store(true, SeqCst);
                     })
                     .await;
                 });
                 begins.recv().unwrap();
                 // Behind the first, since there is one thread.
-                group.spawn(async move { task::spawn_blocking(move |_| waits.store(true, SeqCst)).await });
+                let closure = move |_: InplaceStopToken<'_>| {
+                    waits.store(true, SeqCst);
+                    drop(owned);
+                };
+                group.spawn(async move { task::spawn_blocking(closure).await });
                 task::yield_now().await;
                 group.cancel_all();
             })
