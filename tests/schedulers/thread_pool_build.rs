@@ -138,9 +138,14 @@ fn a_thread_that_the_system_does_not_give_is_an_error_and_the_others_end() {
     );
     assert_eq!(error.source().unwrap().to_string(), source.to_string());
     assert_eq!(census.alive(), 0);
-    let tasks = std::fs::read_dir("/proc/self/task").unwrap().count();
-    // Those of the harness and of this test.
-    assert!(tasks <= 2, "{tasks} threads are left");
+    // Those of the harness and of this test. The system may list a thread for a moment after its join.
+    let tasks = || std::fs::read_dir("/proc/self/task").unwrap().count();
+    let begun = std::time::Instant::now();
+    while tasks() > 2 {
+        let is_late = begun.elapsed() > std::time::Duration::from_secs(60);
+        assert!(!is_late, "{} threads are left", tasks());
+        thread::yield_now();
+    }
     // As many threads as there is memory for.
     assert_eq!(
         ThreadPool::builder()
