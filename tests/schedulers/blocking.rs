@@ -606,16 +606,24 @@ fn where_the_system_gives_no_spare_thread_jobs_merely_block() {
     // SAFETY: the limit is two words, as the C library expects.
     assert_eq!(unsafe { setrlimit(RLIMIT_AS, &[32 * STACK as u64; 2]) }, 0);
     let pool = ThreadPool::builder().threads(2).stack_size(STACK).build().unwrap();
-    let ran = Arc::new(AtomicUsize::new(0));
+    let (ran, waiting, all) = (
+        Arc::new(AtomicUsize::new(0)),
+        Arc::new(AtomicUsize::new(0)),
+        StopSource::new(),
+    );
     for _ in 0..200 {
-        let ran = ran.clone();
+        let (ran, waiting, block) = (ran.clone(), waiting.clone(), Block(all.clone()));
         execute(pool.scheduler(), move || {
-            sync_wait(Timer::global().schedule_after(Duration::from_millis(20))).unwrap();
+            waiting.fetch_add(1, SeqCst);
+            block.wait();
             ran.fetch_add(1, SeqCst);
         });
     }
-    eventually(|| pool.spare_threads() > 8);
+    // Every thread that the system gives has a job that waits.
+    eventually(|| pool.spare_threads() > 8 && waiting.load(SeqCst) == 2 + pool.spare_threads());
+    thread::sleep(Duration::from_millis(20));
     let started = pool.spare_threads();
+    all.request_stop();
     drop(pool);
     assert_eq!(ran.load(SeqCst), 200);
     assert!(started < 40, "{started} were started: nothing was shown");
