@@ -20,6 +20,13 @@ fn until_gone(census: &Census) {
     }
 }
 
+/// Returns a number of workers that no other test here uses, so that no other pool takes the memory: this one, or another one if the
+/// machine has as many processors.
+fn unusual(workers: usize) -> usize {
+    let machine = thread::available_parallelism().map_or(1, Into::into);
+    workers + 10 * usize::from(workers == machine)
+}
+
 /// Returns the address of a scheduler's pool.
 fn memory(scheduler: PoolScheduler) -> String {
     let text = format!("{scheduler:?}");
@@ -194,10 +201,9 @@ fn a_worker_of_another_pool_drops_it_and_both_need_each_other() {
 
 #[test]
 fn a_worker_that_drops_a_pool_does_not_wait_for_the_next_one_in_its_memory() {
-    // A number that no other test here uses, so that no other pool takes the memory.
-    const WORKERS: usize = 5;
+    let workers = unusual(11);
     let census = Census::new();
-    let (pool, other) = (census_pool(WORKERS, &census), ThreadPool::new(1));
+    let (pool, other) = (census_pool(workers, &census), ThreadPool::new(1));
     let (old, held) = (pool.scheduler(), hold(pool.scheduler()));
     let (sent, received) = mpsc::channel();
     let scheduler = other.scheduler();
@@ -206,7 +212,7 @@ fn a_worker_that_drops_a_pool_does_not_wait_for_the_next_one_in_its_memory() {
         execute(scheduler, move || {
             drop(held);
             until_gone(&census);
-            let next = ThreadPool::new(WORKERS);
+            let next = ThreadPool::new(workers);
             assert_eq!(memory(next.scheduler()), memory(old));
             sent.send(next).unwrap();
         });
@@ -235,11 +241,11 @@ fn work_for_a_pool_that_has_ended_runs_on_the_global_one() {
 
 #[test]
 fn a_scheduler_of_an_ended_pool_is_not_that_of_the_next_one_in_its_memory() {
-    const WORKERS: usize = 13;
-    let pool = ThreadPool::new(WORKERS);
+    let workers = unusual(13);
+    let pool = ThreadPool::new(workers);
     let old = pool.scheduler();
     drop(pool);
-    let pool = ThreadPool::new(WORKERS);
+    let pool = ThreadPool::new(workers);
     let new = pool.scheduler();
     // A precondition of the test.
     assert_eq!(memory(old), memory(new));
