@@ -91,6 +91,19 @@ impl CrewAllocations {
     }
 }
 
+/// Calls `count` until it returns `expected`, but only a few times. Returns the last number. Whatever the schedule, each thread allocates
+/// what it needs once in one of the first calls.
+pub fn settles_at(expected: usize, count: impl FnMut() -> usize) -> usize {
+    let mut last = expected;
+    for number in std::iter::repeat_with(count).take(20) {
+        last = number;
+        if number == expected {
+            break;
+        }
+    }
+    last
+}
+
 // SAFETY: every call is forwarded unchanged to the system allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -22,7 +22,9 @@ use bowline::{Operation, Receiver, Sender, Transfer, task_local};
 use futures_util::future::{join, select};
 
 use crate::common::tasks::{begin, begin_unless_ready, hops, wakes_itself};
-use crate::common::{self, Census, CrewAllocations, XorShift, for_good, forget, hold, panic_message, thread};
+use crate::common::{
+    self, Census, CrewAllocations, XorShift, for_good, forget, hold, panic_message, settles_at, thread,
+};
 
 task_local! { static KEY: u32; }
 
@@ -202,8 +204,9 @@ impl Crew {
                 allocations.so_far() - before
             })
         };
-        assert_eq!(sync_wait(task()).unwrap(), 0, "{what}, on a loop");
-        let on_pool = sync_wait(starts_on(scheduler, task())).unwrap();
+        let on_loop = settles_at(0, || sync_wait(task()).unwrap());
+        assert_eq!(on_loop, 0, "{what}, on a loop");
+        let on_pool = settles_at(0, || sync_wait(starts_on(scheduler, task())).unwrap());
         assert_eq!(on_pool, 0, "{what}, on a pool");
     }
 }

@@ -241,16 +241,19 @@ fn allocates_nothing_in_a_task() {
         .on_start(move |_| crew.join())
         .build()
         .expect("a pool");
-    let task = Task::new(async move {
-        // The frame allocates its block when it first suspends.
-        sleep(Duration::from_micros(10)).await;
-        let before = crew.so_far();
-        for _ in 0..20 {
+    let task = || {
+        Task::new(async move {
+            // The frame allocates its block when it first suspends.
             sleep(Duration::from_micros(10)).await;
-        }
-        crew.so_far() - before
-    });
-    assert_eq!(sync_wait(starts_on(pool.scheduler(), task)).unwrap(), 0);
+            let before = crew.so_far();
+            for _ in 0..20 {
+                sleep(Duration::from_micros(10)).await;
+            }
+            crew.so_far() - before
+        })
+    };
+    let counts = || sync_wait(starts_on(pool.scheduler(), task())).unwrap();
+    assert_eq!(settles_at(0, counts), 0);
 }
 
 #[test]

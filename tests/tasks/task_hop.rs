@@ -21,7 +21,7 @@ use bowline::{Job, Operation, Panic, Transfer};
 
 use crate::common::{
     self, Census, CrewAllocations, HandleScheduler, ROUNDS, Record, Recorded, SMALL_STACK, allocations, lock,
-    panic_message, quiet_panic, touchy::Touchy, with_stack,
+    panic_message, quiet_panic, settles_at, touchy::Touchy, with_stack,
 };
 
 /// A user-defined scheduler whose entries wait until a thread runs them. `PAD` words make its operation larger.
@@ -425,20 +425,23 @@ fn resumes<S: Scheduler + 'static>(scheduler: S, home: ThreadId, crew: CrewAlloc
     let away = pool.scheduler();
     crew.join();
     sync_wait(starts_on(away, just_from(move || crew.join()))).unwrap();
-    let task = Task::new(async move {
-        let mut before = 0;
-        for round in 0..RESUMES {
-            if round == RESUMES / 10 {
-                // One-time allocations were made by now.
-                before = crew.so_far();
+    let task = || {
+        Task::new(async move {
+            let mut before = 0;
+            for round in 0..RESUMES {
+                if round == RESUMES / 10 {
+                    // One-time allocations were made by now.
+                    before = crew.so_far();
+                }
+                let Ok(there) = away.schedule().then(|()| thread::current().id()).await;
+                assert_ne!(there, home);
+                assert_eq!(thread::current().id(), home);
             }
-            let Ok(there) = away.schedule().then(|()| thread::current().id()).await;
-            assert_ne!(there, home);
-            assert_eq!(thread::current().id(), home);
-        }
-        crew.so_far() - before
-    });
-    assert_eq!(sync_wait(starts_on(scheduler, task)).unwrap(), 0);
+            crew.so_far() - before
+        })
+    };
+    let counts = || sync_wait(starts_on(scheduler.clone(), task())).unwrap();
+    assert_eq!(settles_at(0, counts), 0);
 }
 
 #[test]
