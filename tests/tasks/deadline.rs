@@ -92,7 +92,8 @@ fn inside_it_is_a_cancellation_with_its_reason() {
     everywhere(|place| {
         let work = Task::new(async {
             with_timeout(MILLISECOND, async {
-                let before = task::cancellation_reason();
+                // On a busy machine the deadline may have passed before.
+                let before = task::cancellation_reason().filter(|_| task::time_left() > Some(Duration::ZERO));
                 let Ok(waited) = forever().stopped_as_option().await;
                 let child = Task::new(async { task::cancellation_reason() });
                 let Ok(child) = child.await;
