@@ -47,6 +47,13 @@ impl<T: Send + 'static> Kept<T> {
         (Kept(kept), sender.unstoppable())
     }
 
+    /// Waits until the sender has started.
+    fn wait(&self) {
+        while self.0.lock().unwrap().is_none() {
+            thread::yield_now();
+        }
+    }
+
     /// Resumes the continuation on a thread of its own. Returns whether that did not panic.
     fn resume(self, value: T) -> bool {
         let continuation = self.0.lock().unwrap().take().expect("the sender has started");
@@ -86,15 +93,26 @@ fn a_waker_that_panics_when_an_await_ends_does_not_keep_its_task() {
     }
 }
 
+/// Begins a wait for some time under a waker that panics. It has more time if it is over in its first poll.
+fn begun_under_panics<F: Future>(make: impl Fn(Duration) -> F) -> Pin<Box<F>> {
+    let waker = Waker::from(Arc::new(Panics));
+    let mut time = Duration::from_millis(20);
+    loop {
+        let mut future = Box::pin(make(time));
+        if future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
+            return future;
+        }
+        time *= 2;
+    }
+}
+
 /// A completion in a job of the timer's thread or of a pool.
 #[test]
 fn a_waker_that_panics_in_a_job_does_not_end_the_process() {
     let pool = ThreadPool::new(1);
     let task = Task::new(async {
-        let mut sleeps = pin!(task::sleep(Duration::from_millis(50)).into_future());
-        poll_under_panics(sleeps.as_mut());
-        let mut awaits = pin!(Task::<()>::new(async { task::sleep(Duration::from_millis(50)).await }).into_future());
-        poll_under_panics(awaits.as_mut());
+        let sleeps = begun_under_panics(|time| task::sleep(time).into_future());
+        let awaits = begun_under_panics(|time| Task::<()>::new(async move { task::sleep(time).await }).into_future());
         sleeps.await;
         let Ok(()) = awaits.await;
     });
@@ -155,7 +173,8 @@ fn a_destructor_that_panics_inside_of_a_continuation_s_completion_ends_the_proce
             let ((first, one), (second, other)) = (Kept::new(), Kept::new());
             let race = when_any((one, other)).then(std::mem::forget);
             thread::spawn(move || {
-                thread::sleep(Duration::from_millis(20));
+                first.wait();
+                second.wait();
                 first.resume(Touchy);
                 second.resume(Touchy);
             });
