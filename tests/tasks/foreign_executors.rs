@@ -705,9 +705,10 @@ fn a_race_inside_a_task_in_another_executor_ends_the_loser() {
 #[test]
 fn what_was_started_outside_may_be_polled_in_a_task() {
     let (_, waker) = CountWakes::new();
-    let mut future = Box::pin(Timer::global().schedule_after(Duration::from_millis(2)).into_future());
+    let run_loop = for_good(RunLoop::new());
+    let mut future = Box::pin(run_loop.scheduler().schedule().into_future());
     assert!(poll(future.as_mut(), &waker).is_pending());
-    sync_wait(Task::new(future)).unwrap();
+    run_loop.run_until(Task::new(future)).unwrap();
 }
 
 #[test]
