@@ -62,9 +62,11 @@ fn a_token_is_cancelled_with_the_task() {
         let runtime = multi_thread(2);
         let told = block_on(&runtime, async {
             task::group(async |group| {
+                let (begin, begun) = tokio::sync::oneshot::channel();
                 group.spawn(async {
-                    with_cancellation_token(async |token| {
+                    with_cancellation_token(async move |token| {
                         assert!(!token.is_cancelled());
+                        begin.send(()).unwrap();
                         // A task of tokio's, which knows nothing of the group.
                         tokio::spawn(async move {
                             token.cancelled().await;
@@ -75,7 +77,7 @@ fn a_token_is_cancelled_with_the_task() {
                     })
                     .await
                 });
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                begun.await.unwrap();
                 group.cancel_all();
                 group.next().await
             })
