@@ -156,10 +156,10 @@ fn tasks_are_spans() {
         seen.events.iter().filter(|event| *event == "polled").count(),
         seen.entered
     );
+    until(|| recorder.named("child").is_some_and(|(_, seen)| seen.is_closed));
     let (_, child) = recorder.named("child").unwrap();
     assert_eq!(child.parent, Some(parent));
     assert!(child.events.contains(&"in the child".to_owned()), "{child:?}");
-    assert!(child.is_closed);
 
     // A task that is queued a second time: all its events, in order.
     let pool = ThreadPool::new(1);
