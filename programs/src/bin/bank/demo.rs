@@ -29,14 +29,24 @@ pub(crate) async fn print(name: &str, mut client: TcpStream) {
     }
 }
 
-/// Sends a request for a long transfer, and waits until its transaction has begun.
+/// Sends a request for a long transfer, and waits until its transaction has begun. Sends another one if the deadline was earlier.
 async fn begin(address: SocketAddr, ledger: &Ledger) -> io::Result<TcpStream> {
     let before = ledger.begun();
-    let client = request(address, "ada moon 5").await?;
-    while ledger.begun() == before {
-        task::yield_now().await;
+    loop {
+        let (client, mut answer) = (request(address, "ada moon 5").await?, [0]);
+        let begun = async {
+            while ledger.begun() == before {
+                task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            biased;
+            () = begun => return Ok(client),
+            answered = client.peek(&mut answer) => {
+                answered?;
+            }
+        }
     }
-    Ok(client)
 }
 
 /// Sends a request for a transfer.
