@@ -56,11 +56,19 @@ fn a_client_that_leaves_has_its_transfer_rolled_back() {
 
 #[test]
 fn a_request_has_a_deadline() {
-    let mut server = Server::start(&["--timeout", "0.2"]);
-    let mut client = server.order("ada moon 5");
-    assert_eq!(client.answer(), (504, "deadline exceeded".to_owned()));
-    server.wait_for_money("ada", 1000);
-    assert_eq!(server.end("TERM"), transfers(0, 1));
+    for timeout in ["0.2", "0.8", "3.2", "12.8"] {
+        let mut server = Server::start(&["--timeout", timeout]);
+        let mut client = server.order("ada moon 5");
+        assert_eq!(client.answer(), (504, "deadline exceeded".to_owned()));
+        server.wait_for_money("ada", 1000);
+        let ended = server.end("TERM");
+        if ended == transfers(0, 1) {
+            return;
+        }
+        // On a busy machine the deadline may pass before the transfer has begun.
+        assert_eq!(ended, transfers(0, 0));
+    }
+    panic!("no transfer has begun in time");
 }
 
 #[test]
@@ -94,7 +102,8 @@ fn connections_beyond_the_limit_wait() {
 
 #[test]
 fn the_demonstration() {
-    let mut process = Process::start(PROGRAM, &["--demo", "--report"]);
+    // More time than a busy machine takes for the short one.
+    let mut process = Process::start(PROGRAM, &["--demo", "--report", "--timeout", "2"]);
     process.wait_for_code(0);
     let output = process.stdout();
     let (first, rest) = output.split_once('\n').expect("several lines");

@@ -3,11 +3,11 @@
 use std::io::Write;
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use crate::common::Process;
+use crate::common::{PATIENCE, Process};
 use crate::server::{Client, PROGRAM, Server, Transfers, post};
 
 /// Waits until the service accepts no more connections: then it has seen the signal.
@@ -159,34 +159,38 @@ fn no_money_is_lost() {
         "8",
     ]);
     let is_ending = AtomicBool::new(false);
-    let answered = thread::scope(|scope| {
+    let answered = AtomicUsize::new(0);
+    thread::scope(|scope| {
         let clients: Vec<_> = (0..16)
             .map(|number| {
-                let (server, is_ending) = (&server, &is_ending);
+                let (server, is_ending, answered) = (&server, &is_ending, &answered);
                 scope.spawn(move || {
                     let mut random = fastrand::Rng::with_seed(seed ^ number);
-                    let mut transferred = 0;
                     while let Ok(socket) = TcpStream::connect(server.address) {
                         let mut client = Client(socket);
-                        let _ = talk(&mut client, &mut random, &mut transferred);
+                        let _ = talk(&mut client, &mut random, answered);
                     }
                     assert!(is_ending.load(Relaxed), "the service accepts until its end");
-                    transferred
                 })
             })
             .collect();
-        thread::sleep(Duration::from_secs(1));
+        let begin = Instant::now();
+        while begin.elapsed() < Duration::from_secs(1) || answered.load(Relaxed) == 0 {
+            assert!(begin.elapsed() < PATIENCE, "no transfer was answered");
+            thread::sleep(Duration::from_millis(10));
+        }
         is_ending.store(true, Relaxed);
         server.process.signal("INT");
-        clients.into_iter().map(|client| client.join().unwrap()).sum::<usize>()
+        clients.into_iter().for_each(|client| client.join().unwrap());
     });
+    let answered = answered.into_inner();
     let transfers = server.ended("SIGINT");
     println!("{answered} transfers were answered: {transfers:?}");
-    assert!(transfers.committed >= answered && answered > 0);
+    assert!(transfers.committed >= answered);
 }
 
 /// Sends some orders, and leaves in one of several ways.
-fn talk(client: &mut Client, random: &mut fastrand::Rng, transferred: &mut usize) -> std::io::Result<()> {
+fn talk(client: &mut Client, random: &mut fastrand::Rng, answered: &AtomicUsize) -> std::io::Result<()> {
     for _ in 0..random.u32(5..20) {
         let accounts = ["ada", "bob", "moon"];
         let (from, to) = (random.usize(0..3), random.usize(0..3));
@@ -211,7 +215,7 @@ fn talk(client: &mut Client, random: &mut fastrand::Rng, transferred: &mut usize
             _ => {
                 client.0.write_all(request.as_bytes())?;
                 match client.try_answer() {
-                    Some((200, _)) => *transferred += 1,
+                    Some((200, _)) => _ = answered.fetch_add(1, Relaxed),
                     Some((409 | 503 | 504, _)) => {}
                     Some(other) => panic!("{other:?}"),
                     None => return Ok(()),
