@@ -78,13 +78,17 @@ fn stall(server: &Server) -> (Connection, usize) {
     peer.expect("+OK\r\n");
     // More than the sockets of both sides take.
     peer.send(b"GET a\r\n".repeat(500));
-    // Until no more answers arrive: then the server waits for room.
+    // Until no more answers arrive, and not for want of a processor: then the server waits for room.
     let mut arrived = vec![0; 16 * 1024 * 1024];
     let (mut before, mut same) = (0, 0);
     while same < 20 {
         thread::sleep(Duration::from_millis(20));
         let now = peer.0.peek(&mut arrived).expect("the server answers");
-        same = if now == before { same + 1 } else { 0 };
+        same = if now == before && server.process.rests() {
+            same + 1
+        } else {
+            0
+        };
         before = now;
     }
     (peer, length + format!("${length}\r\n\r\n").len())
