@@ -177,7 +177,7 @@ fn connections_beyond_the_limit_wait(kind: Kind) {
     let mut third = server.connect();
     third.send(b"PING\r\n");
     third.0.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-    let unanswered = third.0.read(&mut [0]).expect_err("there is no room");
+    let unanswered = third.0.read_exact(&mut [0]).expect_err("there is no room");
     assert!(
         matches!(unanswered.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut),
         "{unanswered}"
