@@ -12,8 +12,8 @@ use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// The resolution of the clock.
 const TICK: Duration = Duration::from_millis(20);
 
-/// The time in ticks since the clock was started. Zero before that, and if its thread cannot be started. Stored by the
-/// thread alone.
+/// The time in ticks since the clock was started. Zero before that, and if its thread cannot be started. Once that runs, stored by it
+/// alone.
 static TICKS: AtomicU64 = AtomicU64::new(0);
 /// When the clock was started.
 static STARTED: OnceLock<Instant> = OnceLock::new();
@@ -45,6 +45,7 @@ pub(crate) fn at_nanoseconds(time: u64) -> Option<Instant> {
 pub(crate) fn start() {
     STARTED.get_or_init(|| {
         let started = Instant::now();
+        TICKS.store(1, Relaxed);
         let thread = std::thread::Builder::new().name("bowline-clock".into()).spawn(move || {
             loop {
                 let ticks = started.elapsed().as_nanos() / TICK.as_nanos();
@@ -52,8 +53,8 @@ pub(crate) fn start() {
                 std::thread::sleep(TICK);
             }
         });
-        if thread.is_ok() {
-            TICKS.store(1, Relaxed);
+        if thread.is_err() {
+            TICKS.store(0, Relaxed);
         }
         started
     });

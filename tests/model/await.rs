@@ -277,13 +277,12 @@ fn the_moves_of_two_awaits_race_with_their_completions() {
 /// nothing of the await. The value is not lost, although the task waits for nothing else that holds it. With `in_scope`, neither is
 /// there anything else in a scope around the await.
 fn the_end_races_with_a_poll_of_a_stopped_task<F>(
-    interruptions: usize,
     in_scope: bool,
     elsewhere: impl Fn(SenderFuture<Remote<Failure>>) -> F + Copy + Send + Sync + 'static,
 ) where
     F: Future<Output = Result<Watched, Failure>> + Send + 'static,
 {
-    race(interruptions, &["here", "there"], move |world, root, report| {
+    race(2, &["here", "there"], move |world, root, report| {
         let (remote, threads) = (world.remote(6), world.threads.clone());
         let inside = async move {
             let mut await_elsewhere = Box::pin(elsewhere(SenderFuture::new(remote)));
@@ -318,27 +317,27 @@ fn the_end_races_with_a_poll_of_a_stopped_task<F>(
 
 #[test]
 fn the_end_of_an_await_elsewhere_races_with_a_poll_of_a_stopped_task() {
-    the_end_races_with_a_poll_of_a_stopped_task(3, false, |awaited| announced(Box::pin(awaited)));
+    the_end_races_with_a_poll_of_a_stopped_task(false, |awaited| announced(Box::pin(awaited)));
 }
 
 #[test]
 fn the_end_of_an_await_elsewhere_races_with_a_poll_of_a_stopped_scope() {
-    the_end_races_with_a_poll_of_a_stopped_task(2, true, |awaited| announced(Box::pin(awaited)));
+    the_end_races_with_a_poll_of_a_stopped_task(true, |awaited| announced(Box::pin(awaited)));
 }
 
 #[test]
 fn the_end_of_an_await_that_moved_races_with_a_poll_of_a_stopped_task() {
-    the_end_races_with_a_poll_of_a_stopped_task(3, false, moved);
+    the_end_races_with_a_poll_of_a_stopped_task(false, moved);
 }
 
 #[test]
 fn the_end_of_an_await_that_moved_races_with_a_poll_of_a_stopped_scope() {
-    the_end_races_with_a_poll_of_a_stopped_task(2, true, moved);
+    the_end_races_with_a_poll_of_a_stopped_task(true, moved);
 }
 
 #[test]
 fn the_end_of_a_child_that_moved_races_with_a_poll_of_a_stopped_scope() {
-    the_end_races_with_a_poll_of_a_stopped_task(2, true, |awaited| moved(task(awaited).into_future()));
+    the_end_races_with_a_poll_of_a_stopped_task(true, |awaited| moved(task(awaited).into_future()));
 }
 
 /// The future is dropped after it has moved, while its await ends. The task continues.
