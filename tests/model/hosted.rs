@@ -10,9 +10,9 @@ use bowline::prelude::*;
 use bowline::scheduler::{Host, HostedDriver, HostedScheduler};
 use bowline::task::{SpawnOptions, detach_with};
 use loom::sync::Notify;
-use loom::thread;
+use loom::thread::{self, ThreadId};
 
-use crate::support::{Census, Threads, explore, explore_both_ways};
+use crate::support::{Census, Seen, Threads, explore, explore_both_ways};
 
 /// A host of one driver, which sleeps until it is woken.
 struct HostThread {
@@ -36,13 +36,21 @@ impl HostThread {
         }
     }
 
-    fn poll(&mut self) {
+    /// Returns whether the driver has left.
+    fn poll(&mut self) -> bool {
         let waker = Waker::from(self.woken.clone());
-        let _ = self.driver.as_mut().poll(&mut Context::from_waker(&waker));
+        self.driver.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
     }
 
     fn sleep(&self) {
         self.woken.0.wait();
+    }
+
+    /// Polls the driver until it has left.
+    fn poll_to_the_end(&mut self) {
+        while !self.poll() {
+            self.sleep();
+        }
     }
 }
 
@@ -51,18 +59,32 @@ impl HostThread {
 struct Runs {
     /// Not a `loom` atomic, so it orders nothing.
     count: Arc<AtomicUsize>,
+    /// The thread of the last run.
+    place: Arc<std::sync::Mutex<Option<ThreadId>>>,
     census: Census,
 }
 
 impl Runs {
     /// Queues a job, which reads a value that this thread has written.
     fn push(&self, scheduler: HostedScheduler, number: u32) {
-        let (count, value) = (self.count.clone(), self.census.value(number));
+        let (count, place, value) = (self.count.clone(), self.place.clone(), self.census.value(number));
         value.touch();
         execute(scheduler, move || {
             assert_eq!(value.read(), number);
             count.fetch_add(1, SeqCst);
+            *place.lock().expect("no thread panicked") = Some(thread::current().id());
         });
+    }
+
+    /// Returns a function that calls `body`, and notes the outcome if the calling thread has run a job by then.
+    fn noting<F: FnOnce(&Runs)>(&self, outcome: &'static str, seen: &Seen, body: F) -> impl FnOnce() + use<F> {
+        let (runs, seen) = (self.clone(), seen.clone());
+        move || {
+            body(&runs);
+            if *runs.place.lock().expect("no thread panicked") == Some(thread::current().id()) {
+                seen.note(outcome);
+            }
+        }
     }
 
     fn count(&self) -> usize {
@@ -216,30 +238,57 @@ fn pushes_meet_the_last_drop() {
     });
 }
 
-/// A driver that was woken for a job is dropped at the same time: the other driver is woken, and runs it.
+/// A driver that was woken for a job is dropped at the same time. The job runs once, and the other driver is woken and leaves: no run of
+/// this model hangs. A model has no global pool: see above.
 #[test]
-fn a_drop_passes_the_wake_up_on() {
-    explore(3, &["done"], |seen| {
+fn a_drop_meets_a_push_and_the_other_driver() {
+    explore(3, &["driven", "forwarded", "refused"], |seen| {
         let (scheduler, drivers) = HostedScheduler::new(2);
         let (runs, threads) = (Runs::default(), Threads::default());
         let mut hosts = drivers.into_iter().map(HostThread::new);
         let (mut dropped, mut kept) = (hosts.next().expect("two"), hosts.next().expect("two"));
         // Parked first, so that it is woken first.
         dropped.poll();
-        threads.spawn({
-            let runs = runs.clone();
-            move || runs.push(scheduler, 1)
-        });
-        threads.spawn(move || drop(dropped));
-        kept.poll();
-        while runs.count() < 1 {
-            kept.sleep();
-            kept.poll();
-        }
+        threads.spawn(runs.noting("refused", seen, move |runs| runs.push(scheduler, 1)));
+        threads.spawn(runs.noting("forwarded", seen, move |_| drop(dropped)));
+        runs.noting("driven", seen, |_| kept.poll_to_the_end())();
+        assert!(scheduler.has_ended());
         threads.join();
         drop(kept);
         runs.end(1);
-        seen.note("done");
+    });
+}
+
+/// The host ends the scheduler while a job is pushed, and while its driver is polled. The job runs once, and the driver is woken and leaves:
+/// no run of this model hangs.
+#[test]
+fn an_end_meets_a_push_and_a_driver() {
+    explore(3, &["driven", "forwarded", "refused"], |seen| {
+        let (scheduler, drivers) = HostedScheduler::new(1);
+        let (runs, threads) = (Runs::default(), Threads::default());
+        let mut host = HostThread::new(drivers.into_iter().next().expect("one driver"));
+        threads.spawn(runs.noting("refused", seen, move |runs| runs.push(scheduler, 1)));
+        threads.spawn(runs.noting("forwarded", seen, move |_| scheduler.end()));
+        runs.noting("driven", seen, |_| host.poll_to_the_end())();
+        assert!(scheduler.has_ended());
+        threads.join();
+        drop(host);
+        runs.end(1);
+    });
+}
+
+/// The host ends the scheduler by a call and by the drop of its driver at once, with a job in the queue: one of them forwards it.
+#[test]
+fn an_end_meets_a_drop() {
+    explore_both_ways(3, &["ended", "dropped"], |seen, order| {
+        let (scheduler, drivers) = HostedScheduler::new(1);
+        let (runs, threads) = (Runs::default(), Threads::default());
+        runs.push(scheduler, 1);
+        let end = runs.noting("ended", seen, move |_| scheduler.end());
+        let drops = runs.noting("dropped", seen, move |_| drop(drivers));
+        threads.run(order, [Box::new(end), Box::new(drops)]);
+        assert!(scheduler.has_ended());
+        runs.end(1);
     });
 }
 

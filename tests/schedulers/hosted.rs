@@ -182,25 +182,56 @@ fn a_job_that_queues_another_wakes_a_second_driver() {
     assert_eq!(drivers[1 - first].wakes(), before + 1);
 }
 
-#[test]
-fn a_dropped_driver_passes_its_wake_up_on() {
-    let (scheduler, mut drivers) = by_hand(2);
-    assert!(drivers.iter_mut().all(|driver| driver.poll().is_pending()));
-    let ran = Arc::new(AtomicUsize::new(0));
-    queue(scheduler, {
-        let ran = ran.clone();
-        move || _ = ran.fetch_add(1, SeqCst)
+/// Queues a job, and returns where it reports whether a worker of the global pool has run it.
+fn queue_report(scheduler: HostedScheduler) -> mpsc::Receiver<bool> {
+    let (report, ran) = mpsc::channel();
+    queue(scheduler, move || {
+        report.send(ThreadPool::global().worker_index().is_some()).unwrap();
     });
-    let woken = usize::from(drivers[0].wakes() == 0);
-    drop(drivers.remove(woken));
-    assert_eq!(drivers[0].wakes(), 1);
-    assert!(drivers[0].poll().is_pending());
-    assert_eq!(ran.load(SeqCst), 1);
-    assert!(!scheduler.has_ended());
+    ran
 }
 
 #[test]
-fn the_last_drop_moves_queued_and_later_work_to_the_global_pool() {
+fn the_first_drop_ends_the_scheduler_and_wakes_the_other_drivers() {
+    let (scheduler, mut drivers) = by_hand(4);
+    assert!(drivers.iter_mut().all(|driver| driver.poll().is_pending()));
+    let queued = queue_report(scheduler);
+    let woken = drivers.iter().position(|driver| driver.wakes() == 1).unwrap();
+    drop(drivers.remove(woken));
+    assert!(scheduler.has_ended());
+    assert!(queued.recv_timeout(PATIENCE).unwrap());
+    assert!(queue_report(scheduler).recv_timeout(PATIENCE).unwrap());
+    // Each driver that leaves wakes the next, whether it is polled or dropped.
+    let woken = drivers.iter().position(|driver| driver.wakes() == 1).unwrap();
+    assert!(drivers.remove(woken).poll().is_ready());
+    let woken = drivers.iter().position(|driver| driver.wakes() == 1).unwrap();
+    drop(drivers.remove(woken));
+    assert_eq!(drivers[0].wakes(), 1);
+    assert!(drivers[0].poll().is_ready());
+    assert!(drivers[0].poll().is_ready());
+}
+
+#[test]
+fn a_host_may_end_the_scheduler_before_it_drops_a_driver() {
+    let (scheduler, mut drivers) = by_hand(2);
+    assert!(drivers.iter_mut().all(|driver| driver.poll().is_pending()));
+    let queued = queue_report(scheduler);
+    scheduler.end();
+    assert!(scheduler.has_ended());
+    assert!(queued.recv_timeout(PATIENCE).unwrap());
+    // It has no effect a second time, nor on the next scheduler with this memory.
+    scheduler.end();
+    assert!(drivers.iter_mut().all(|driver| driver.poll().is_ready()));
+    let (next, mut next_drivers) = by_hand(1);
+    scheduler.end();
+    assert!(!next.has_ended());
+    let queued = queue_report(next);
+    assert!(next_drivers[0].poll().is_pending());
+    assert!(!queued.recv_timeout(PATIENCE).unwrap());
+}
+
+#[test]
+fn the_first_drop_moves_queued_and_later_work_to_the_global_pool() {
     let (scheduler, mut drivers) = by_hand(2);
     let here = thread::current().id();
     let (report, ran) = mpsc::channel();
@@ -214,9 +245,6 @@ fn the_last_drop_moves_queued_and_later_work_to_the_global_pool() {
     }
     assert!(drivers[0].poll().is_pending());
     assert_eq!(ran.try_iter().count(), BUDGET);
-    drivers.pop();
-    assert!(!scheduler.has_ended());
-    assert!(ran.try_recv().is_err());
     drivers.pop();
     assert!(scheduler.has_ended());
     let report_later = report;
@@ -271,32 +299,34 @@ fn a_driver_that_blocks_leaves_the_queue_to_the_others() {
     }
 }
 
+/// The host drops the driver that rests, and polls the other one. Its job waits for a queued one.
 #[test]
-fn blocked_drivers_do_not_keep_jobs_of_a_host_that_ends() {
-    let (scheduler, mut drivers) = HostedScheduler::new(2);
-    let spare = drivers.pop().unwrap();
-    let leave = Arc::new(AtomicBool::new(true));
-    let (waits, waiting) = mpsc::channel();
-    let blocked = drive(drivers.pop().unwrap(), Arc::default());
-    let outer = starts_on(
-        scheduler,
-        just_from(move || {
+fn jobs_that_block_keep_no_job_of_a_host_that_ends() {
+    let waits: [fn(HostedScheduler) -> bool; 2] = [
+        |scheduler| {
+            let inner = just_from(|| ThreadPool::global().worker_index().is_some());
+            sync_wait(starts_on(scheduler, inner)).unwrap()
+        },
+        // The queue does not learn of this wait.
+        |scheduler| queue_report(scheduler).recv_timeout(PATIENCE).unwrap(),
+    ];
+    for wait in waits {
+        let (scheduler, mut drivers) = HostedScheduler::new(2);
+        let spare = drivers.pop().unwrap();
+        let (waits, waiting) = mpsc::channel();
+        let blocked = drive(drivers.pop().unwrap(), Arc::default());
+        let outer = just_from(move || {
             waits.send(()).unwrap();
-            sync_wait(starts_on(
-                scheduler,
-                just_from(|| ThreadPool::global().worker_index().is_some()),
-            ))
-            .unwrap()
-        }),
-    );
-    let outer = thread::spawn(move || sync_wait(outer).unwrap());
-    waiting.recv_timeout(PATIENCE).unwrap();
-    thread::sleep(Duration::from_millis(10));
-    // The host drops its other driver. The queued job is what the blocked one waits for.
-    drive(spare, leave).join().unwrap();
-    assert!(outer.join().unwrap(), "the inner job ran on the global pool");
-    blocked.join().unwrap();
-    assert!(scheduler.has_ended());
+            wait(scheduler)
+        });
+        let outer = thread::spawn(move || sync_wait(starts_on(scheduler, outer)).unwrap());
+        waiting.recv_timeout(PATIENCE).unwrap();
+        thread::sleep(Duration::from_millis(10));
+        drop(spare);
+        assert!(outer.join().unwrap(), "the inner job ran on the global pool");
+        blocked.join().unwrap();
+        assert!(scheduler.has_ended());
+    }
 }
 
 #[test]
@@ -682,7 +712,7 @@ impl Host for Threads {
         true
     }
 
-    fn block(&self, wait: &mut dyn FnMut()) {
+    fn block(&self, _: HostedScheduler, wait: &mut dyn FnMut()) {
         self.blocks.fetch_add(1, SeqCst);
         if self.panics {
             quiet_panic();

@@ -151,7 +151,7 @@ impl Host for TokioHost {
         !tokio::task::coop::has_budget_remaining()
     }
 
-    fn block(&self, wait: &mut dyn FnMut()) {
+    fn block(&self, _: HostedScheduler, wait: &mut dyn FnMut()) {
         if self.is_multi_thread {
             tokio::task::block_in_place(wait);
         } else {

@@ -27,7 +27,7 @@ const BUDGET: usize = 64;
 ///
 /// # Dropping
 ///
-/// Dropping the last driver ends the scheduler: see [there](HostedScheduler#the-end). It runs no job and does not block.
+/// Dropping a driver ends the scheduler: see [there](HostedScheduler#the-end). It runs no job and does not block.
 ///
 /// # Panics
 ///
@@ -188,7 +188,7 @@ impl Running {
             None => wait(),
         };
         if let Some(host) = host {
-            caught(|| host.block(&mut wait));
+            caught(|| host.block(self.scheduler, &mut wait));
         }
         // Returns at once if the host has waited.
         wait();

@@ -1,4 +1,4 @@
-use super::HostedDriver;
+use super::{HostedDriver, HostedScheduler};
 
 /// An executor that polls the drivers of a [`HostedScheduler`](super::HostedScheduler), and knows more about its threads.
 ///
@@ -10,7 +10,7 @@ use super::HostedDriver;
 pub trait Host: Send + Sync + 'static {
     /// Polls the driver as a task of its own.
     ///
-    /// A host that is ending may drop the driver instead: see [`HostedDriver`].
+    /// A host that is ending drops the driver instead: see [`HostedDriver`].
     fn spawn(&self, driver: HostedDriver);
 
     /// Returns whether another thread of the host polls other tasks while the calling thread waits in
@@ -36,7 +36,11 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// A host that can move its other tasks to another thread does so before. `wait` may be called more than once. If it is
     /// not called, the thread waits afterwards.
-    fn block(&self, wait: &mut dyn FnMut()) {
+    ///
+    /// The job may wait for work of `scheduler`, which is the one of its driver. A host that may be left without a thread to poll or
+    /// to drop the drivers [ends](HostedScheduler::end) the scheduler.
+    fn block(&self, scheduler: HostedScheduler, wait: &mut dyn FnMut()) {
+        let _ = scheduler;
         wait();
     }
 }

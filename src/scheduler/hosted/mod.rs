@@ -24,17 +24,29 @@
 //! | awake → parked | the queue is empty | the driver |
 //! | awake → notified | its budget is used up and jobs are queued | the driver, which wakes itself |
 //! | parked → notified | a job is pushed, and more jobs are queued than drivers notified | the pusher, or a driver that takes a job |
+//! | parked → notified | the queue is closed | the closing thread; then each driver that is polled or dropped wakes the next one |
 //! | notified → awake | it is polled, or its waker has panicked | the driver, or the waking thread |
 //! | parked → awake | it is polled for another reason | the driver |
 //! | any → gone | the host drops it | the host |
-//! | awake → gone | there are more drivers than asked for, or the queue has ended | the driver |
+//! | awake → gone | there are more drivers than asked for, or the queue is closed and empty | the driver |
 //!
 //! # States of a queue
 //!
-//! A queue is *open* until no driver is left that could take a job, and *closed* from then on. The driver that is dropped
-//! last closes it, and forwards the queued entries to the global pool. Later pushes are refused, and forwarded by the
-//! pusher. Drivers that wait inside a job do not count: they may wait for the very jobs that are queued. They are replaced,
-//! if the host can, and otherwise prevent the end only while no driver was dropped.
+//! | state | meaning |
+//! |---|---|
+//! | open | pushes are accepted |
+//! | closed, forwarding | pushes are refused; the closing thread moves the entries to the global pool, and drivers may take some |
+//! | closed | pushes are refused, no entry is left, and the drivers leave |
+//! | over | the last driver has left: the memory may be used again |
+//!
+//! | change | when | by |
+//! |---|---|---|
+//! | open → forwarding | the host drops a driver, or calls [`HostedScheduler::end`] | the thread that does so |
+//! | forwarding → closed or over | the lists are empty | the same thread |
+//! | closed → over | no driver is left | the last driver |
+//!
+//! A refused push is forwarded by the pusher. The first drop closes the queue, not the last: a host that ends drops the drivers that
+//! rest, and cannot drop one that is inside a job. That job may wait for the very jobs that are queued, by whichever means.
 //!
 //! # Who may access what
 //!

@@ -47,11 +47,14 @@ use crate::{Env, Job, Operation, Priority, Receiver, Scheduler, Sender, Transfer
 /// # The end
 ///
 /// The host ends the scheduler by dropping the drivers, as every executor does when it shuts down. Jobs that are queued
-/// when the last driver is dropped run on the [global](crate::scheduler::ThreadPool::global) pool. So does work that
+/// when the first driver is dropped run on the [global](crate::scheduler::ThreadPool::global) pool. So does work that
 /// arrives later. No job is lost, none runs twice, and none runs inside the drop. A job that is running at that time
-/// finishes inside its driver's `poll`, before the host can drop that driver.
+/// finishes inside its driver's `poll`, before the host can drop that driver. Drivers that are left end when they are polled.
 ///
-/// A host that forgets its drivers, or stops polling without dropping them, leaves the queued jobs waiting.
+/// The end does not wait for the last drop: a job that is running may wait for a queued one, and keeps its driver until then.
+///
+/// A host that forgets its drivers, or stops polling without dropping them, leaves the queued jobs waiting. If it knows that it
+/// will poll none of them, it calls [`end`](HostedScheduler::end).
 ///
 /// # Blocking
 ///
@@ -59,9 +62,6 @@ use crate::{Env, Job, Operation, Priority, Receiver, Scheduler, Sender, Transfer
 /// the queued jobs. If every driver is blocked, queued jobs wait until one returns. So a single driver must not wait for work
 /// of its own scheduler, and this is the same as on a [`RunLoop`](crate::scheduler::RunLoop). A [`Host`] can do better: it may
 /// [replace](Host::replaces_blocked) a driver that blocks.
-///
-/// Once the host has dropped a driver, it counts as ending. If all other drivers are blocked then, their queue ends as
-/// above. So a job that waits for a queued one does not wait for ever.
 #[derive(Clone, Copy)]
 pub struct HostedScheduler {
     pub(super) shared: &'static HostedShared,
@@ -104,7 +104,13 @@ impl HostedScheduler {
         (scheduler, drivers)
     }
 
-    /// Returns whether the host has dropped the drivers, so that work runs on the global pool.
+    /// Ends the scheduler, as the first drop of a driver does: see [there](HostedScheduler#the-end). Has no effect on a scheduler that has
+    /// ended.
+    pub fn end(&self) {
+        self.shared.end(self.generation);
+    }
+
+    /// Returns whether the scheduler has ended, so that work runs on the global pool.
     pub fn has_ended(&self) -> bool {
         self.shared.has_ended(self.generation)
     }

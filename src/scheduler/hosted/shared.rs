@@ -37,8 +37,6 @@ struct HostedState {
     wanted: usize,
     /// Whether a woken driver waits for the thread that woke it: see `Host::keeps_woken_task`.
     keeps_woken: bool,
-    /// Whether the host has dropped a driver.
-    ending: bool,
     /// Whether a thread forwards the entries of a closed queue.
     forwarding: bool,
 }
@@ -82,7 +80,6 @@ impl HostedShared {
                 notified: 0,
                 wanted: 0,
                 keeps_woken: false,
-                ending: false,
                 forwarding: false,
             }),
         }
@@ -98,7 +95,6 @@ impl HostedShared {
         state.wanted = drivers;
         state.taken = 0;
         state.keeps_woken = keeps_woken;
-        state.ending = false;
         state.lists.open()
     }
 
@@ -194,18 +190,14 @@ impl HostedShared {
     /// Counts the driver of the calling thread as blocked. Returns the slot of a driver to be started in its place, if
     /// the host `replaces` it.
     pub(super) fn begin_block(&'static self, replaces: bool) -> Option<usize> {
-        let (replacement, wakeup, ends) = {
+        let (replacement, wakeup) = {
             let mut state = lock(&self.state);
             state.blocked += 1;
             let active = state.drivers - state.blocked;
-            let replacement = (replaces && active < state.wanted && !state.ending).then(|| state.add_driver());
-            let ends = state.ends();
-            (replacement, state.wakeup(), ends)
+            let replacement = (replaces && active < state.wanted && !state.is_closed()).then(|| state.add_driver());
+            (replacement, state.wakeup())
         };
         self.wake(wakeup);
-        if ends {
-            self.forward_all();
-        }
         replacement
     }
 
@@ -214,24 +206,37 @@ impl HostedShared {
         lock(&self.state).blocked -= 1;
     }
 
-    /// Removes a driver that its host has dropped. The last active one ends the queue.
+    /// Removes a driver that its host has dropped. The first one ends the queue.
     pub(super) fn leave(&'static self, slot: usize) {
-        let (stale, wakeup, ends, retires) = {
+        let (stale, wakeup, closes, retires) = {
             let mut state = lock(&self.state);
-            state.ending = true;
             let stale = state.awake(slot);
             state.remove_driver(slot);
-            let ends = state.ends();
-            // The driver may have been woken for a job, so another one takes over.
-            (stale, state.wakeup(), ends, state.is_over())
+            let closes = state.close();
+            // The driver may have been woken to leave, so it wakes the next one.
+            (stale, state.wakeup(), closes, state.is_over())
         };
         discard(stale);
         self.wake(wakeup);
-        if ends {
+        if closes {
             self.forward_all();
         } else if retires {
             retire(self);
         }
+    }
+
+    /// Ends the queue of a generation, if it is open.
+    pub(super) fn end(&'static self, generation: u32) {
+        let wakeup = {
+            let mut state = lock(&self.state);
+            if !state.lists.accepts(generation) {
+                return;
+            }
+            state.close();
+            state.wakeup()
+        };
+        self.wake(wakeup);
+        self.forward_all();
     }
 
     /// Forwards the entries of a queue that this thread has closed.
@@ -300,9 +305,10 @@ impl HostedShared {
 }
 
 impl HostedState {
-    /// Takes the waker of a parked driver, if more jobs are queued than drivers are notified.
+    /// Takes the waker of a parked driver, if more jobs are queued than drivers are notified. The drivers of a closed queue wake one
+    /// another, and leave.
     fn wakeup(&mut self) -> Option<Wakeup> {
-        if self.parked == 0 || self.queued <= self.notified {
+        if self.parked == 0 || (self.queued <= self.notified && !self.is_closed()) {
             return None;
         }
         let slot = self.slots.iter().position(|slot| matches!(slot, Slot::Parked(_)))?;
@@ -396,10 +402,9 @@ impl HostedState {
         self.lists.is_closed()
     }
 
-    /// Closes the queue if its host is ending and no driver is left to take a job. Returns whether the caller has closed
-    /// it, and must forward the entries.
-    fn ends(&mut self) -> bool {
-        if !self.ending || self.drivers > self.blocked || self.is_closed() {
+    /// Closes the queue. Returns whether it was open, so that the caller must forward the entries.
+    fn close(&mut self) -> bool {
+        if self.is_closed() {
             return false;
         }
         self.lists.close();
