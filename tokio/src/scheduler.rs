@@ -1,7 +1,8 @@
 //! The scheduler on the threads of a runtime.
 
 use std::fmt;
-use std::sync::{Mutex, PoisonError};
+use std::mem;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use bowline::Scheduler;
 use bowline::scheduler::{Host, HostedDriver, HostedSchedule, HostedScheduler};
@@ -34,14 +35,18 @@ use tokio::runtime::{Handle, Id, RuntimeFlavor, TryCurrentError};
 ///
 /// # Shutdown
 ///
-/// When the runtime shuts down, it drops the drivers. Work that is queued then, or arrives later, runs on bowline's
+/// When the runtime shuts down, it drops the drivers. Work that is queued when it drops the first one, or arrives later, runs on bowline's
 /// [global](bowline::scheduler::ThreadPool::global) pool. So no task is lost, and none runs twice, by whichever means the runtime
 /// is shut down. There is no context of the runtime then: a socket or timer of tokio returns an error, or panics, as in every
 /// task that outlives its runtime.
 ///
-/// The exception is a task that blocks a worker in `sync_wait` during the shutdown, or begins to: tokio may have no thread left that takes
-/// that worker's tasks over, and then neither polls nor drops the other drivers. If the task waits for work on this scheduler, both wait
-/// for ever, and so does the drop of the runtime. So await, rather than block, in tasks that may outlive their runtime.
+/// A task may block in `sync_wait` during the shutdown, and wait for work on this scheduler. If tokio has no thread left that takes the
+/// worker's tasks over, and so neither polls nor drops the drivers, the work continues on the global pool, too.
+///
+/// Tokio's own tasks, sockets and timers make no progress then: they wait for the task that blocks. So a task that blocks during the
+/// shutdown must not wait for those, nor for a task that does. The scheduler does not learn of a thread that blocks by other means than
+/// `sync_wait`, or in a task of tokio's. If all workers block so, queued work waits for one of them. So await, rather than block, in tasks that
+/// may outlive their runtime.
 ///
 /// A runtime of the flavor `current_thread` runs tasks only while a thread is inside `Runtime::block_on`.
 ///
@@ -55,8 +60,16 @@ pub struct TokioScheduler {
     hosted: HostedScheduler,
 }
 
-/// The schedulers of the runtimes of this process that have not ended.
-static SCHEDULERS: Mutex<Vec<(Id, HostedScheduler)>> = Mutex::new(Vec::new());
+/// The schedulers of the runtimes of this process whose drivers are not gone.
+static SCHEDULERS: Mutex<Vec<Registered>> = Mutex::new(Vec::new());
+
+/// The scheduler of a runtime.
+struct Registered {
+    id: Id,
+    hosted: HostedScheduler,
+    /// Dangles when the last driver is gone.
+    drivers: Weak<()>,
+}
 
 impl TokioScheduler {
     /// Returns the scheduler of a runtime. The first call for a runtime spawns the drivers there.
@@ -64,21 +77,31 @@ impl TokioScheduler {
     /// On a runtime that has shut down, work runs on the global pool.
     pub fn new(handle: &Handle) -> Self {
         let mut schedulers = SCHEDULERS.lock().unwrap_or_else(PoisonError::into_inner);
-        // A runtime may have the id of one that has ended.
-        schedulers.retain(|(_, hosted)| !hosted.has_ended());
-        if let Some((_, hosted)) = schedulers.iter().find(|(id, _)| *id == handle.id()) {
-            return TokioScheduler { hosted: *hosted };
+        // A runtime may have the id of one that has ended. A scheduler that has ended stays until its drivers are gone: before that, the
+        // runtime may accept further drivers that it never polls.
+        schedulers.retain(|registered| registered.drivers.strong_count() > 0);
+        if let Some(registered) = schedulers.iter().find(|registered| registered.id == handle.id()) {
+            return TokioScheduler {
+                hosted: registered.hosted,
+            };
         }
         let is_multi_thread = handle.runtime_flavor() != RuntimeFlavor::CurrentThread;
+        let lives = Arc::new(());
+        let drivers = Arc::downgrade(&lives);
         let host = TokioHost {
             handle: handle.clone(),
             is_multi_thread,
+            _lives: lives,
         };
         // A driver that is woken by a job waits in a slot of its thread, from which only another wake-up moves it. One driver
         // more than there are threads makes sure that another wake-up is possible.
-        let drivers = handle.metrics().num_workers() + usize::from(is_multi_thread);
-        let hosted = HostedScheduler::on(host, drivers);
-        schedulers.push((handle.id(), hosted));
+        let count = handle.metrics().num_workers() + usize::from(is_multi_thread);
+        let hosted = HostedScheduler::on(host, count);
+        schedulers.push(Registered {
+            id: handle.id(),
+            hosted,
+            drivers,
+        });
         TokioScheduler { hosted }
     }
 
@@ -129,9 +152,50 @@ impl fmt::Debug for TokioScheduler {
 }
 
 /// The runtime, as the host of drivers.
+///
+/// # A thread that blocks
+///
+/// [`block_in_place`](tokio::task::block_in_place) puts the core of the worker aside, and asks the runtime's blocking pool for a thread that
+/// continues with it. At the shutdown, each thread that has a core drops the drivers. The blocking pool has two states:
+///
+/// | state | a closure is submitted | a closure is queued |
+/// |---|---|---|
+/// | open | queued | run, in FIFO order |
+/// | shut down | dropped by the submitter | dropped by a thread that was idle, or run by one that was busy |
+///
+/// The core is lost if the pool is shut down before a thread takes the closure that continues with the core. Then the core waits for the
+/// thread that blocks. If all cores are lost, no driver is polled or dropped. Tokio does not report that: [`watch`](TokioHost::watch) finds out.
+///
+/// The experimental queue that `TOKIO_UNSTABLE_SHARDED_BLOCKING_QUEUE` enables is not FIFO. With it, a shutdown may go unnoticed that begins
+/// in the short time until a thread takes that closure.
 struct TokioHost {
     handle: Handle,
     is_multi_thread: bool,
+    /// Dropped with the last driver.
+    _lives: Arc<()>,
+}
+
+impl TokioHost {
+    /// Ends the scheduler if the blocking pool is shut down before it has run the closures that were submitted so far.
+    ///
+    /// The first closure runs after all earlier ones were taken out of the queue. It submits the second one, which is accepted only if the pool
+    /// is still open: then the earlier ones were run. A drop of either one means that the runtime is shutting down.
+    fn watch(&self, scheduler: HostedScheduler) {
+        let handle = self.handle.clone();
+        let end = EndOnDrop(scheduler);
+        drop(self.handle.spawn_blocking(move || {
+            drop(handle.spawn_blocking(move || mem::forget(end)));
+        }));
+    }
+}
+
+/// Ends a scheduler when it is dropped.
+struct EndOnDrop(HostedScheduler);
+
+impl Drop for EndOnDrop {
+    fn drop(&mut self) {
+        self.0.end();
+    }
 }
 
 impl Host for TokioHost {
@@ -151,9 +215,15 @@ impl Host for TokioHost {
         !tokio::task::coop::has_budget_remaining()
     }
 
-    fn block(&self, _: HostedScheduler, wait: &mut dyn FnMut()) {
+    fn block(&self, scheduler: HostedScheduler, wait: &mut dyn FnMut()) {
         if self.is_multi_thread {
-            tokio::task::block_in_place(wait);
+            // Tokio submits the closure that continues with the core to the blocking pool of the runtime that the job is inside of.
+            let _inside = self.handle.enter();
+            tokio::task::block_in_place(|| {
+                // That closure was submitted by now.
+                self.watch(scheduler);
+                wait();
+            });
         } else {
             wait();
         }

@@ -15,3 +15,4 @@ mod places;
 mod pool;
 mod prelude;
 mod scheduler;
+mod shutdown;

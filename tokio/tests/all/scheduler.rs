@@ -235,20 +235,6 @@ fn a_runtime_has_one_scheduler() {
     assert!(format!("{scheduler:?}").starts_with("TokioScheduler(HostedScheduler"));
 }
 
-/// A way to end a runtime, with its name.
-type End = (&'static str, fn(Runtime));
-
-/// Every way to end a runtime.
-fn ends() -> [End; 3] {
-    [
-        ("drop", drop),
-        ("shutdown_timeout", |runtime| {
-            runtime.shutdown_timeout(Duration::from_millis(50))
-        }),
-        ("shutdown_background", Runtime::shutdown_background),
-    ]
-}
-
 #[test]
 fn a_shutdown_loses_nothing_and_runs_nothing_twice() {
     in_time(|| {

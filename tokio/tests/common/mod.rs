@@ -52,6 +52,20 @@ pub fn current_thread() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
+/// A way to end a runtime, with its name.
+pub type End = (&'static str, fn(Runtime));
+
+/// Every way to end a runtime.
+pub fn ends() -> [End; 3] {
+    [
+        ("drop", drop),
+        ("shutdown_timeout", |runtime| {
+            runtime.shutdown_timeout(Duration::from_millis(50))
+        }),
+        ("shutdown_background", Runtime::shutdown_background),
+    ]
+}
+
 /// Runs a test on a thread of its own, and fails if it does not end.
 pub fn in_time<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
