@@ -188,8 +188,12 @@ impl<T: Send + 'static, E: Send + 'static, R: Receiver<T, E>, Cx: TaskContext> O
             unsafe { local.note(frame) };
         }
         let this = NonNull::from(this).cast();
-        // SAFETY: the operation is pinned, and with it the context, until the task is done.
-        unsafe { Header::begin(frame, context, unit, FrameSuccessor::operation(this, Self::complete)) }
+        // SAFETY: the operation is pinned, and with it the context, until the task is done. The frame is alive until then, and polled by this
+        // job.
+        unsafe {
+            Header::begin(frame, context, unit, FrameSuccessor::operation(this, Self::complete));
+            Transfer::to(frame.cast())
+        }
     }
 }
 

@@ -29,6 +29,8 @@ pub(in crate::task) trait Produce<T, E> {
     fn poll(self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Result<T, E>>;
 }
 
+/// A future that cannot fail.
+#[repr(transparent)]
 pub(in crate::task) struct Plain<F>(pub(in crate::task) F);
 
 /// A future that returns a `Result`.

@@ -86,7 +86,7 @@ impl Header {
             header_of(this).add_pending(1, 0);
             let (placement, tracker) = (Header::placement(this), Header::tracker(this));
             let successor = FrameSuccessor::parent(this);
-            core::mem::forget(Header::begin_in(child, placement, tracker, successor));
+            Header::begin_in(child, placement, tracker, successor);
             Header::set_aside(this, child);
         }
     }

@@ -5,7 +5,7 @@ use core::ptr::{self, NonNull};
 
 use super::flags::Flag;
 use super::{Header, Placement, Tracker, header_of};
-use crate::{Job, Panic, Transfer};
+use crate::{Panic, Transfer};
 
 /// The party that is told when the task is done.
 #[derive(Clone, Copy)]
@@ -59,7 +59,7 @@ pub(super) union SecondWord {
 }
 
 impl Header {
-    /// Prepares a frame for its first poll, and returns its job.
+    /// Prepares a frame for its first poll, and makes it busy.
     ///
     /// # Safety
     ///
@@ -71,7 +71,7 @@ impl Header {
         placement: NonNull<Placement>,
         tracker: NonNull<Tracker>,
         successor: FrameSuccessor,
-    ) -> Transfer {
+    ) {
         // SAFETY: a frame that was not started is not shared.
         let header = unsafe { this.as_ref() };
         // SAFETY: the frame was not started. The rest is the caller's promise.
@@ -86,8 +86,6 @@ impl Header {
         header.placement.set(placement.as_ptr());
         header.set_successor(successor);
         header.state.begin();
-        // SAFETY: the frame is alive until it is done, and so until this job polls it.
-        unsafe { Transfer::to(this.cast::<Job>()) }
     }
 
     /// Undoes [`begin_in`](Header::begin_in).

@@ -7,7 +7,6 @@ use std::time::Instant;
 
 use super::{Binding, Unit};
 use crate::Env;
-use crate::Transfer;
 use crate::sender::env::{Beneath, Look};
 use crate::sender::stage::container_of;
 use crate::stop::ErasedStopToken;
@@ -166,7 +165,7 @@ impl Context {
 }
 
 impl Header {
-    /// Prepares a frame for its first poll, and returns the job for it.
+    /// Prepares a frame for its first poll, and makes it busy.
     ///
     /// # Safety
     ///
@@ -177,7 +176,7 @@ impl Header {
         context: NonNull<Context>,
         unit: NonNull<Unit>,
         successor: FrameSuccessor,
-    ) -> Transfer {
+    ) {
         // SAFETY: the caller's promise. The placement and the tracker are the first fields.
         unsafe { Header::begin_in(this, context.cast(), unit.cast(), successor) }
     }

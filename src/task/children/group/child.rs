@@ -26,14 +26,18 @@ pub(super) struct Member {
 const PLACED: u8 = 1 << 7;
 
 impl Member {
-    pub(super) fn new(unit: Unit, place: Option<Box<ChildPlace>>) -> Self {
-        if let Some(place) = place {
-            let place = NonNull::from(Box::leak(place));
-            // SAFETY: the strand is not shared yet. The place is alive until the member is dropped, after the end of the strand.
-            unsafe { unit.set_context(ChildPlace::context_in(place)) };
-            unit.beside.set(PLACED);
-        }
+    #[inline]
+    pub(super) fn new(unit: Unit) -> Self {
         Member { unit }
+    }
+
+    /// Gives the child a place, which is returned. The child is not shared yet, and has none.
+    pub(super) fn set_place(&self, place: Box<ChildPlace>) -> NonNull<ChildPlace> {
+        let place = NonNull::from(Box::leak(place));
+        // SAFETY: the strand is not shared yet. The place is alive until the member is dropped, after the end of the strand.
+        unsafe { self.unit.set_context(ChildPlace::context_in(place)) };
+        self.unit.beside.set(PLACED);
+        place
     }
 
     /// Returns the place of the child, if it has one.
@@ -86,7 +90,7 @@ impl Drop for Member {
         /// Not inlined, so that the drop of a child without a place is.
         #[cold]
         fn drop_place(place: NonNull<ChildPlace>) {
-            // SAFETY: `new` took it out of a box, and the strand has ended, or never began.
+            // SAFETY: `set_place` took it out of a box, and the strand has ended, or never began.
             drop(unsafe { Box::from_raw(place.as_ptr()) });
         }
         if let Some(place) = self.place() {

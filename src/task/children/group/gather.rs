@@ -12,6 +12,7 @@ use std::vec::Vec;
 use super::TaskGroup;
 use super::body::{BodyPolicy, Flavour, GroupStage, Supervising};
 use super::next::Waiting;
+use super::spawn::UNCOUNTED;
 use crate::memory::Cached;
 use crate::task::children::{InCache, TaskError};
 use crate::task::frame::{Activity, Site, Stopping};
@@ -149,7 +150,7 @@ impl<P: JoinPolicy<T>, T: Send + 'static> Telling<P, T> {
             };
             let spawned = group
                 .core
-                .spawn::<Told<T>, _, InCache>(child, (Cached, None), None, Site::at(location));
+                .spawn::<Told<T>, _, InCache>(child, (Cached, None), UNCOUNTED, Site::at(location));
             if let Err(refused) = spawned {
                 refused.report(location);
             }

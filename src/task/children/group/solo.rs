@@ -73,7 +73,7 @@ where
         None => (Unit::new(site), Locals::default()),
     };
     let solo = Solo {
-        member: Member::new(unit, place),
+        member: Member::new(unit),
         core: GroupCore::new(POLICY, polling, locals),
     };
     let frame = SoloFrame::<F, T, Cx>::make(Plain(future), allocator, solo)?;
@@ -88,7 +88,8 @@ where
         GroupCore::pin(core);
         // First the steps that can fail, while no other party knows the child.
         let member = NonNull::new_unchecked(&raw mut (*solo).member);
-        let settled = GroupCore::settle_child(core, member, frame);
+        let place = place.map(|place| member.as_ref().set_place(place));
+        let settled = GroupCore::settle_child(core, place, frame);
         let context = match settled.and_then(|context| GroupCore::tie(core, polling).map(|()| context)) {
             Ok(context) => context,
             Err(error) => {
@@ -105,7 +106,7 @@ where
             number: TaskNumber::default(),
             _value: PhantomData,
         };
-        GroupCore::launch(core, frame, member, context, false);
+        GroupCore::launch(core, frame, member, (context, place), false);
         // The child does not end before it is queued.
         claim.number = TaskNumber::of(|| member.as_ref().unit.task().id().as_u64());
         // The reference of the group. The child does not run before it is queued, so no reference was released.

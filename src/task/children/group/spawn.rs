@@ -4,7 +4,7 @@ use core::convert::Infallible;
 use core::error::Error;
 use core::fmt;
 use core::future::Future;
-use core::mem::{self, MaybeUninit};
+use core::mem;
 use core::panic::Location;
 use core::ptr::NonNull;
 use std::boxed::Box;
@@ -13,7 +13,6 @@ use super::child::Member;
 use super::core::{GroupCore, GroupRef};
 use super::inbox::Pushed;
 use super::results::Failure;
-use super::wait::Granted;
 use crate::Transfer;
 use crate::memory::OutOfMemoryError;
 use crate::report::{Report, report};
@@ -24,65 +23,21 @@ use crate::task::coroutine::{Frame, FrameTail, Plain, TaskContext};
 use crate::task::frame::{Complete, FrameSuccessor, Header, Site, Tracker};
 use crate::task::strand::{Context, Unit};
 
-/// A child that a frame may take, and return: a place that is moved out of, as a future may be large.
-struct Unspawned<F> {
-    child: MaybeUninit<Plain<F>>,
-    /// Whether the place has the child.
-    is_here: bool,
-}
-
-impl<F> Unspawned<F> {
-    #[inline]
-    fn new(child: F) -> Self {
-        Unspawned {
-            child: MaybeUninit::new(Plain(child)),
-            is_here: true,
-        }
-    }
-
-    /// Gives the child to the caller, who moves it out.
-    #[inline]
-    fn move_out(&mut self) -> *const Plain<F> {
-        self.is_here = false;
-        self.child.as_ptr()
-    }
-
-    #[inline]
-    fn move_in(&mut self, child: Plain<F>) {
-        self.child.write(child);
-        self.is_here = true;
-    }
-
-    /// Takes the child, which is here.
-    #[inline]
-    fn take(mut self) -> F {
-        debug_assert!(self.is_here);
-        // SAFETY: a refused child is here.
-        unsafe { self.move_out().read() }.0
-    }
-}
-
-impl<F> Drop for Unspawned<F> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.is_here {
-            // SAFETY: the flag says that the place has the child.
-            unsafe { self.child.assume_init_drop() };
-        }
-    }
-}
+/// The argument of [`spawn`](GroupRef::spawn) for a child that the group does not count yet.
+pub(super) const UNCOUNTED: Option<fn()> = None;
 
 /// The frame of a child.
 type MemberFrame<F, T, Cx> = Frame<Plain<F>, T, Infallible, Cx, Member>;
 
 impl GroupRef {
-    /// Starts a child that is spawned at `site`, or returns it if the group refuses it.
+    /// Starts a child that is spawned at `site`, or returns it if the group refuses it. `counted` is called if the group counts the child as
+    /// running already, once it has started.
     #[inline]
     pub(super) fn spawn<T, F, Cx>(
         &self,
         child: F,
-        options: (Cx::Allocator, Option<Box<ChildPlace>>),
-        room: Option<Granted>,
+        (allocator, place): (Cx::Allocator, Option<Box<ChildPlace>>),
+        counted: Option<impl FnOnce()>,
         site: Site,
     ) -> Result<(), SpawnError<F>>
     where
@@ -90,63 +45,49 @@ impl GroupRef {
         F: Future<Output = T> + Send + 'static,
         Cx: TaskContext,
     {
-        let mut child = Unspawned::new(child);
-        // A closure for `map_err` would contain the child, and be made for each spawn.
-        match self.spawn_from::<T, F, Cx>(&mut child, options, room, site) {
-            Ok(()) => Ok(()),
-            Err(kind) => Err(SpawnError::new(kind, child.take())),
-        }
-    }
-
-    /// Starts a child that is spawned at `site`, and moves it out of its place. If the group refuses it, it stays there.
-    #[inline]
-    fn spawn_from<T, F, Cx>(
-        &self,
-        child: &mut Unspawned<F>,
-        (allocator, place): (Cx::Allocator, Option<Box<ChildPlace>>),
-        room: Option<Granted>,
-        site: Site,
-    ) -> Result<(), SpawnErrorKind>
-    where
-        T: Send + 'static,
-        F: Future<Output = T> + Send + 'static,
-        Cx: TaskContext,
-    {
         if self.is_cancelled() {
-            return Err(SpawnErrorKind::Cancelled);
+            return Err(SpawnError::new(SpawnErrorKind::Cancelled, child));
         }
-        let memory = MemberFrame::<F, T, Cx>::allocate_frame(&allocator).map_err(|_| SpawnErrorKind::OutOfMemory)?;
-        let member = Member::new(Unit::spawned(site), place);
-        // SAFETY: the memory is for such a frame, which is new and not shared. The group is alive until the child has ended.
+        let Ok(memory) = MemberFrame::<F, T, Cx>::allocate_frame(&allocator) else {
+            return Err(SpawnError::new(SpawnErrorKind::OutOfMemory, child));
+        };
+        // SAFETY: the memory is for such a frame, which is new and not shared, and takes the child. The group is alive until the child has
+        // ended.
         unsafe {
-            let frame = MemberFrame::<F, T, Cx>::write_from(memory, child.move_out(), allocator, member);
+            // Moved from the argument itself, as it may be large. `write_from` does not unwind.
+            let (future, member) = ((&raw const child).cast(), Member::new(Unit::spawned(site)));
+            let frame = MemberFrame::<F, T, Cx>::write_from(memory, future, allocator, member);
+            mem::forget(child);
             let member = MemberFrame::<F, T, Cx>::tail(frame);
-            let Ok(context) = GroupCore::settle_child(self.as_ptr(), member, frame) else {
-                Self::refuse::<T, F, Cx>(frame, child);
-                return Err(SpawnErrorKind::OutOfMemory);
+            let place = place.map(|place| member.as_ref().set_place(place));
+            let kind = match GroupCore::settle_child(self.as_ptr(), place, frame) {
+                Ok(context) if GroupCore::launch(self.as_ptr(), frame, member, (context, place), counted.is_some()) => {
+                    if let Some(counted) = counted {
+                        counted();
+                    }
+                    Header::enqueue_first(frame, EntryKind::Child).run();
+                    return Ok(());
+                }
+                Ok(_) => {
+                    Header::unbegin(frame);
+                    // No frame used the hop, so it is idle.
+                    member.as_ref().take_back(frame);
+                    SpawnErrorKind::Ended
+                }
+                Err(_) => SpawnErrorKind::OutOfMemory,
             };
-            if !GroupCore::launch(self.as_ptr(), frame, member, context, room.is_some()) {
-                Header::unbegin(frame);
-                // No frame used the hop, so it is idle.
-                member.as_ref().take_back(frame);
-                Self::refuse::<T, F, Cx>(frame, child);
-                return Err(SpawnErrorKind::Ended);
-            }
-            // The child has the place now.
-            drop(room.map(Granted::take));
-            Header::enqueue_first(frame, EntryKind::Child).run();
+            Err(SpawnError::new(kind, Self::refuse::<T, F, Cx>(frame)))
         }
-        Ok(())
     }
 
-    /// Moves the child out of a frame that was never polled back to its place, and frees the frame. Resumes the panic of the child's scheduler, if
-    /// that has replaced the child.
+    /// Moves the child out of a frame that was never polled, and frees the frame. Resumes the panic of the child's scheduler, if that has
+    /// replaced the child.
     ///
     /// # Safety
     ///
     /// The caller has exclusive access to the frame of such a child, and does not use it afterwards.
     #[cold]
-    unsafe fn refuse<T, F, Cx>(frame: NonNull<Header>, place: &mut Unspawned<F>)
+    unsafe fn refuse<T, F, Cx>(frame: NonNull<Header>) -> F
     where
         T: Send + 'static,
         F: Future<Output = T> + Send + 'static,
@@ -157,7 +98,7 @@ impl GroupRef {
             let child = MemberFrame::<F, T, Cx>::take_future(frame);
             Header::free_unstarted(frame);
             match child {
-                Ok(child) => place.move_in(child),
+                Ok(Plain(child)) => child,
                 Err(payload) => payload.resume(),
             }
         }
@@ -216,18 +157,18 @@ impl GroupCore {
     ///
     /// # Safety
     ///
-    /// The child is about to be started, and pinned until it is done. `member` is the tail of `frame`.
+    /// The child is about to be started, and pinned until it is done. `place` is that of `frame`, if it has one.
     #[inline(always)]
     pub(super) unsafe fn settle_child(
         this: NonNull<GroupCore>,
-        member: NonNull<Member>,
+        place: Option<NonNull<ChildPlace>>,
         frame: NonNull<Header>,
     ) -> Result<NonNull<Context>, OutOfMemoryError> {
         // SAFETY: the caller's promise. A child that was not started is not shared. Its group, which is this one, has a reference, and
         // ends the child's place.
         unsafe {
             let context = &this.as_ref().context;
-            let Some(mut place) = member.as_ref().place() else {
+            let Some(mut place) = place else {
                 return Ok(NonNull::from(context));
             };
             place.as_mut().settle(context, frame, |stop| stop.link(this))?;
@@ -239,14 +180,15 @@ impl GroupCore {
     ///
     /// # Safety
     ///
-    /// As for [`settle_child`](GroupCore::settle_child), which returned the context. The group is alive until the child has ended. With
-    /// `has_room` the group counts the child as running. If this returns `true`, the caller calls [`Header::enqueue_first`].
+    /// As for [`settle_child`](GroupCore::settle_child), which returned the context for this place. `member` is the tail of `frame`. The
+    /// group is alive until the child has ended. With `has_room` the group counts the child as running. If this returns `true`, the caller
+    /// calls [`Header::enqueue_first`].
     #[inline(always)]
     pub(super) unsafe fn launch(
         this: NonNull<GroupCore>,
         frame: NonNull<Header>,
         member: NonNull<Member>,
-        context: NonNull<Context>,
+        (context, place): (NonNull<Context>, Option<NonNull<ChildPlace>>),
         has_room: bool,
     ) -> bool {
         // SAFETY: the caller's promise. No other party knows the child before it is listed, and it does not run before it is queued.
@@ -258,11 +200,11 @@ impl GroupCore {
                 unit.as_ref().set_reached();
             }
             let successor = FrameSuccessor::owner(this.cast());
-            mem::forget(Header::begin(frame, context, unit, successor));
+            Header::begin(frame, context, unit, successor);
             let observed = Header::is_observed();
             // A child with a name or a record is marked as coming only after these are made. That locks the record of the parent, whose
             // holder may wait for the group's lock, and the holder of that lock for each child that is coming.
-            let is_plain = !cfg!(feature = "inspect") && !observed && member.as_ref().place().is_none();
+            let is_plain = !cfg!(feature = "inspect") && !observed && place.is_none();
             if is_plain {
                 Tracker::queue_first(frame);
             }
@@ -284,7 +226,7 @@ impl GroupCore {
             }
             drop(lock);
             // `set_name` needs a parent that ends after the child: the group counts the child by now.
-            if let Some(mut place) = member.as_ref().place()
+            if let Some(mut place) = place
                 && let Some(name) = place.as_mut().take_name()
             {
                 unit.as_ref().set_name(name);

@@ -58,7 +58,9 @@ impl<F, A> Spawning<F, A> {
             return Poll::Pending;
         };
         if let Some(room) = granted.filter(Granted::is_room) {
-            return Poll::Ready(core.spawn::<F::Output, _, C>(child, (allocator, place), Some(room), self.waiting.1));
+            // The child has the place once it has started.
+            let counted = Some(|| drop(room.take()));
+            return Poll::Ready(core.spawn::<F::Output, _, C>(child, (allocator, place), counted, self.waiting.1));
         }
         let limit = core.lock().limit;
         let kind = match limit {

@@ -15,7 +15,7 @@ use super::core::GroupRef;
 use super::next::{self, Next, NextEnded, TryNext, WaitForAll, Waiting};
 use super::ready::Ready;
 use super::results::NextStep;
-use super::spawn::SpawnError;
+use super::spawn::{SpawnError, UNCOUNTED};
 use super::spawn_when_ready::{SpawnWhenReady, SpawnWhenReadyWith, Spawning, TrySpawnWhenReady, TrySpawnWhenReadyWith};
 use super::state::GroupState;
 use crate::memory::Cached;
@@ -201,7 +201,7 @@ impl<T: Send + 'static> TaskGroup<T> {
     {
         let spawned = self
             .core
-            .spawn::<T, _, InCache>(child.into_future(), (Cached, None), None, Site::here());
+            .spawn::<T, _, InCache>(child.into_future(), (Cached, None), UNCOUNTED, Site::here());
         if let Err(refused) = spawned {
             refused.report(Location::caller());
         }
@@ -219,7 +219,7 @@ impl<T: Send + 'static> TaskGroup<T> {
         F::IntoFuture: Send + 'static,
     {
         self.core
-            .spawn::<T, _, InCache>(child.into_future(), (Cached, None), None, Site::here())
+            .spawn::<T, _, InCache>(child.into_future(), (Cached, None), UNCOUNTED, Site::here())
     }
 
     /// Starts a child with options, such as a priority or a scheduler of its own.
@@ -255,7 +255,7 @@ impl<T: Send + 'static> TaskGroup<T> {
         let place = (allocator, place);
         if let Err(refused) = self
             .core
-            .spawn::<T, _, InAllocator<A>>(child, place, None, Site::here())
+            .spawn::<T, _, InAllocator<A>>(child, place, UNCOUNTED, Site::here())
         {
             refused.report(Location::caller());
         }
@@ -277,7 +277,7 @@ impl<T: Send + 'static> TaskGroup<T> {
     {
         let (place, allocator, handle) = options.into_parts();
         self.core
-            .spawn::<T, _, InAllocator<A>>(child.into_future(), (allocator, place), None, Site::here())
+            .spawn::<T, _, InAllocator<A>>(child.into_future(), (allocator, place), UNCOUNTED, Site::here())
             .map(|()| handle)
     }
 
