@@ -5,7 +5,7 @@ use core::marker::{PhantomData, PhantomPinned};
 use core::mem;
 use core::pin::Pin;
 use core::ptr::NonNull;
-use core::task::{Context as Cx, Poll, ready};
+use core::task::{Context as Cx, Poll};
 
 use super::TaskGroup;
 use super::core::GroupRef;
@@ -13,6 +13,7 @@ use super::results::Policy;
 use super::state::GroupPhase;
 use crate::Panic;
 use crate::report::{Report, report};
+use crate::sender::unwind::OnDrop;
 use crate::stop::Why;
 use crate::task::frame::{self, Activity, Awaited, Polling, Site};
 
@@ -35,7 +36,7 @@ impl<B, F, T, O, K> GroupFuture<B, F, T, O, K> {
     #[cfg_attr(feature = "inspect", track_caller)]
     pub(super) fn new(body: B) -> Self {
         GroupFuture {
-            stage: GroupStage::Unpolled(body),
+            stage: GroupStage::Unpolled(Some(body)),
             site: Site::here(),
             _child: PhantomData,
             _kind: PhantomData,
@@ -80,9 +81,9 @@ crate::opaque!([B, F, T, O, K] GroupFuture<B, F, T, O, K>);
     reason = "the future does not move once it has the larger variant"
 )]
 pub(super) enum GroupStage<B, F, O> {
-    Unpolled(B),
+    /// `None` if making the body has panicked.
+    Unpolled(Option<B>),
     Polled(Body<F, O>),
-    Over,
 }
 
 /// The treatment of children and of the body's output.
@@ -104,86 +105,101 @@ impl<B, F: Future<Output = O>, O> GroupStage<B, F, O> {
     ) -> Poll<(GroupRef, Result<O, Panic>)> {
         // SAFETY: only the first stage is moved, and it is not pinned.
         let stage = unsafe { self.get_unchecked_mut() };
-        if matches!(stage, GroupStage::Unpolled(_))
-            && let GroupStage::Unpolled(make) = mem::replace(stage, GroupStage::Over)
+        if let GroupStage::Unpolled(make) = stage
+            && let Some(make) = make.take()
         {
-            // If `begin` panics, the drop ends the group.
-            let mut body = Body {
-                core: GroupRef::open(how.policy),
-                body: None,
-                result: None,
-                is_over: false,
+            let core = GroupRef::open(how.policy);
+            let abandoned = OnDrop(|| core.give_up());
+            let body = begin(make, core.clone());
+            mem::forget(abandoned);
+            *stage = GroupStage::Polled(Body {
+                core: Some(core),
+                stage: BodyStage::Running(body),
                 _pinned: PhantomPinned,
-            };
-            body.body = Some(begin(make, body.core.clone()));
-            *stage = GroupStage::Polled(body);
+            });
         }
         let GroupStage::Polled(body) = stage else {
             return Poll::Pending;
         };
         // SAFETY: the stage is pinned.
-        let result = ready!(unsafe { body.poll(cx, &how) });
-        let core = body.core.clone();
-        *stage = GroupStage::Over;
-        Poll::Ready((core, result))
+        unsafe { body.poll(cx, &how) }
     }
 }
 
 /// Runs the body of a group, and waits for the children.
 pub(super) struct Body<F, O> {
-    core: GroupRef,
-    /// `None` once it has ended.
-    body: Option<F>,
-    result: Option<Result<O, Panic>>,
-    is_over: bool,
+    /// `None` once all is over.
+    core: Option<GroupRef>,
+    stage: BodyStage<F, O>,
     _pinned: PhantomPinned,
 }
 
+#[allow(
+    clippy::large_enum_variant,
+    reason = "the body does not move, and its result takes its place"
+)]
+enum BodyStage<F, O> {
+    Running(F),
+    /// `None` while the body is dropped, and once the result was returned.
+    Ended(Option<Result<O, Panic>>),
+}
+
 impl<F: Future<Output = O>, O> Body<F, O> {
+    /// Is ready when the body and all children have ended.
+    ///
     /// # Safety
     ///
     /// This is pinned.
-    unsafe fn poll(&mut self, cx: &mut Cx<'_>, how: &BodyPolicy<O>) -> Poll<Result<O, Panic>> {
+    unsafe fn poll(&mut self, cx: &mut Cx<'_>, how: &BodyPolicy<O>) -> Poll<(GroupRef, Result<O, Panic>)> {
+        let Some(core) = &self.core else {
+            return Poll::Pending;
+        };
         assert!(
-            self.core.frame.is_none() || self.core.is_here(),
+            core.frame.is_none() || core.is_here(),
             "a group was sent to another task: await it in the task where it began",
         );
-        // SAFETY: the body is structurally pinned.
-        if self.body.is_some() && !unsafe { self.poll_body(cx, how) } {
+        // SAFETY: the stage is structurally pinned.
+        if !unsafe { self.stage.poll(core, cx, how) } {
             return Poll::Pending;
         }
         // The children are waited for at the level of this task.
-        if !Polling::with(|polling| self.core.close(polling)) {
-            self.core.wanted_here();
+        if !Polling::with(|polling| core.close(polling)) {
+            core.wanted_here();
             // The last child wakes the frame itself, and any other waker through the group's list.
-            let waker = Some(cx.waker()).filter(|waker| !self.core.is_frame(frame::frame_of(waker)));
-            if !self.core.watch(waker, |lock| lock.phase == GroupPhase::Over) {
+            let waker = Some(cx.waker()).filter(|waker| !core.is_frame(frame::frame_of(waker)));
+            if !core.watch(waker, |lock| lock.phase == GroupPhase::Over) {
                 Activity::with(|activity| activity.awaits_what(Awaited::ALL_CHILDREN, Site::default()));
                 return Poll::Pending;
             }
         }
-        self.is_over = true;
-        self.core.end();
-        self.result.take().map_or(Poll::Pending, Poll::Ready)
+        let (Some(core), BodyStage::Ended(result)) = (self.core.take(), &mut self.stage) else {
+            return Poll::Pending;
+        };
+        core.end();
+        result
+            .take()
+            .map_or(Poll::Pending, |result| Poll::Ready((core, result)))
     }
+}
 
-    /// Polls the body. Returns `false` while it runs.
+impl<F: Future<Output = O>, O> BodyStage<F, O> {
+    /// Polls the body, unless it has ended. Returns `false` while it runs.
     ///
     /// # Safety
     ///
     /// This is pinned.
-    unsafe fn poll_body(&mut self, cx: &mut Cx<'_>, how: &BodyPolicy<O>) -> bool {
-        let Some(body) = &mut self.body else { return true };
+    unsafe fn poll(&mut self, core: &GroupRef, cx: &mut Cx<'_>, how: &BodyPolicy<O>) -> bool {
+        let BodyStage::Running(body) = self else { return true };
         // SAFETY: the body is structurally pinned.
         let body = unsafe { Pin::new_unchecked(body) };
         let result = match Panic::catch(|| body.poll(cx)) {
             // The body waits for something. The panic of a child that it does not wait for ends it.
             Ok(Poll::Pending) => loop {
-                if !Polling::with(|polling| self.core.has_panic(polling, cx.waker())) {
+                if !Polling::with(|polling| core.has_panic(polling, cx.waker())) {
                     return false;
                 }
                 // A child may have taken the panic meanwhile.
-                if let Some(payload) = (how.take_panic)(&self.core) {
+                if let Some(payload) = (how.take_panic)(core) {
                     break Err(payload);
                 }
             },
@@ -191,24 +207,24 @@ impl<F: Future<Output = O>, O> Body<F, O> {
             Err(payload) => Err(payload),
         };
         // The body's locals are dropped before the children are waited for. A panic of a destructor replaces the result.
-        let result = match Panic::catch(|| self.body = None) {
+        let result = match Panic::catch(|| *self = BodyStage::Ended(None)) {
             Ok(()) => result,
             Err(payload) => result.and(Err(payload)),
         };
         if result.as_ref().map_or(true, how.fails) {
-            self.core.cancel(Why::SCOPE_LEFT).run();
+            core.cancel(Why::SCOPE_LEFT).run();
         }
-        self.result = Some(result);
+        *self = BodyStage::Ended(Some(result));
         true
     }
 }
 
 impl<F, O> Drop for Body<F, O> {
     fn drop(&mut self) {
-        if !self.is_over {
+        if let Some(core) = self.core.take() {
             // The body's locals are dropped first, as in any other future. The group is abandoned also when that panics.
-            let dropped = Panic::catch(|| self.body = None);
-            self.core.give_up();
+            let dropped = Panic::catch(|| self.stage = BodyStage::Ended(None));
+            core.give_up();
             if let Err(payload) = dropped {
                 payload.resume();
             }

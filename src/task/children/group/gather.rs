@@ -63,7 +63,7 @@ where
     P: JoinPolicy<T>,
 {
     Gather {
-        stage: GroupStage::Unpolled((policy, children)),
+        stage: GroupStage::Unpolled(Some((policy, children))),
         location: Location::caller(),
     }
 }
