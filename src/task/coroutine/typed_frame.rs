@@ -408,7 +408,11 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
                 Self::free_empty(header);
                 return Polled::Gone;
             }
-            stage.write(FrameStage::Result(result.read()));
+            // Copied to its place, which is not that of `result`: as a part of the stage it would be copied once more.
+            stage.write(FrameStage::Result(Completion::Stopped));
+            if let FrameStage::Result(place) = &mut *stage {
+                ptr::copy_nonoverlapping(result, place, 1);
+            }
         }
         Polled::Done
     }
@@ -420,12 +424,12 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
         let this = header.cast::<Self>();
         // SAFETY: the caller's promise. The moved value is not dropped.
         unsafe {
-            let stage = &raw mut (*this.as_ptr()).stage;
-            room.cast::<Completion<T, E>>().write(match &*stage {
+            let (stage, room) = (&raw mut (*this.as_ptr()).stage, room.cast::<Completion<T, E>>());
+            match &*stage {
                 // Only the result is moved, since the stage may be larger.
-                FrameStage::Result(completion) => ptr::read(completion),
-                _ => Completion::Stopped,
-            });
+                FrameStage::Result(completion) => room.copy_from_nonoverlapping(NonNull::from(completion), 1),
+                _ => room.write(Completion::Stopped),
+            }
             if free {
                 Self::free_empty(header);
             } else {

@@ -170,14 +170,14 @@ impl Header {
     /// As for [`take`](Header::take). The caller holds the references.
     #[inline]
     pub(super) unsafe fn take_with<T>(this: NonNull<Header>, references: usize) -> T {
-        let is_last = header_of(this).state.is_owned_by(references);
         // SAFETY: the frame is done. It is freed here if it has no other references.
         unsafe {
-            let result = move_result(this, is_last);
-            if !is_last {
-                for _ in 0..references {
-                    Header::release_started(this);
-                }
+            if header_of(this).state.is_owned_by(references) {
+                return move_result(this, true);
+            }
+            let result = move_result(this, false);
+            for _ in 0..references {
+                Header::release_started(this);
             }
             result
         }

@@ -46,14 +46,27 @@ impl Waiting {
         core: &GroupRef,
         cx: &mut Cx<'_>,
     ) -> Poll<Option<Completion<T, Infallible>>> {
-        if self.0.is_none()
-            && let Some(child) = core.next_drained()
-        {
-            // SAFETY: the child is done and owned, and the caller names its output.
-            return Poll::Ready(Some(unsafe { child.take() }));
-        }
         // SAFETY: the caller's promise.
-        unsafe { self.poll_next_slowly(core, cx) }
+        unsafe {
+            match self.next_drained(core) {
+                Some(ended) => Poll::Ready(Some(ended)),
+                None => self.poll_next_slowly(core, cx),
+            }
+        }
+    }
+
+    /// Takes the next of the ended children that were drained before. There are many of them at a time.
+    ///
+    /// # Safety
+    ///
+    /// As for [`poll_next`](Waiting::poll_next).
+    #[inline(always)]
+    unsafe fn next_drained<T>(&self, core: &GroupRef) -> Option<Completion<T, Infallible>> {
+        if self.0.is_some() {
+            return None;
+        }
+        // SAFETY: the child is done and owned, and the caller names its output.
+        core.next_drained().map(|child| unsafe { child.take() })
     }
 
     /// Does what [`poll_next`](Waiting::poll_next) does when all children that were drained before are taken.
@@ -118,6 +131,26 @@ impl<'g, T> Next<'g, T> {
         }
     }
 
+    /// Continues a poll that has taken this child, which has no value, or found none that was drained before.
+    #[cold]
+    #[inline(never)]
+    fn poll_slowly(&mut self, mut taken: Option<Completion<T, Infallible>>, cx: &mut Cx<'_>) -> Poll<Option<T>> {
+        loop {
+            let ended = match taken.take() {
+                None => ready!(self.poll_ended(cx)),
+                taken => taken,
+            };
+            match ended {
+                None => return Poll::Ready(None),
+                Some(Completion::Value(value)) => return Poll::Ready(Some(value)),
+                Some(Completion::Panicked(payload)) => payload.resume(),
+                // The child has stopped, and has no value. If that is because the task is cancelled, the caller stops too.
+                Some(_) if stop_if_cancelled(cx.waker()) => return Poll::Pending,
+                Some(_) => {}
+            }
+        }
+    }
+
     fn poll_ended(&mut self, cx: &mut Cx<'_>) -> Poll<Option<Completion<T, Infallible>>> {
         // SAFETY: `T` is the children's output, since `TaskGroup<T>` created this.
         unsafe { self.waiting.poll_next(self.core, cx) }
@@ -128,19 +161,11 @@ impl<T> Future for Next<'_, T> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Cx<'_>) -> Poll<Option<T>> {
-        loop {
-            let ended = ready!(self.poll_ended(cx));
-            // First, since nearly all children have a value.
-            if let Some(Completion::Value(value)) = ended {
-                return Poll::Ready(Some(value));
-            }
-            match ended {
-                None => return Poll::Ready(None),
-                Some(Completion::Panicked(payload)) => payload.resume(),
-                // The child has stopped, and has no value. If that is because the task is cancelled, the caller stops too.
-                Some(_) if stop_if_cancelled(cx.waker()) => return Poll::Pending,
-                Some(_) => {}
-            }
+        // First, since nearly all children have a value.
+        // SAFETY: `T` is the children's output, since `TaskGroup<T>` created this.
+        match unsafe { self.waiting.next_drained(self.core) } {
+            Some(Completion::Value(value)) => Poll::Ready(Some(value)),
+            ended => self.poll_slowly(ended, cx),
         }
     }
 }
