@@ -165,7 +165,7 @@ macro_rules! tuple_operation {
                 unsafe { this.parent().fan.env() }
             }
 
-            #[inline]
+            #[inline(always)]
             fn child_completed(this: Waiting<Self>, completion: Completion<$S::Value, $S::Error>) -> Transfer {
                 let gather = &this.parent().gather;
                 let (kept, stop) = GatherChild::<$index, $S::Value, $S::Error>::child_completed(gather, completion);

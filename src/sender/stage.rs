@@ -98,7 +98,12 @@ impl<S, O, N> Stage<S, O, N> {
     /// Drops the content in place, and stores a result, if there is one.
     #[inline]
     pub(crate) fn set_kept(&mut self, kept: Option<N>) {
-        self.0.get_mut().replace(kept.map_or(Held::Empty, Held::Next));
+        let held = self.0.get_mut();
+        *held = Held::Empty;
+        if let Some(kept) = kept {
+            // SAFETY: the overwritten value needs no drop.
+            unsafe { ptr::write(held, Held::Next(kept)) };
+        }
     }
 
     /// Returns the result.

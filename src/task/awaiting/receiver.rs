@@ -99,7 +99,7 @@ impl<C: AwaitCore, T, E> AwaitReceiver<C, T, E> {
     /// # Safety
     ///
     /// Called once per receiver.
-    #[inline]
+    #[inline(always)]
     unsafe fn deliver(&self, completion: Completion<T, E>, promised: bool) -> Transfer {
         // SAFETY: no other party reads the result before the core is told, once. The overwritten value is `None`.
         unsafe {
