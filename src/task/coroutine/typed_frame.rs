@@ -127,7 +127,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
     ) -> Result<NonNull<Header>, OutOfMemoryError> {
         let memory = Self::allocate_frame(&allocator)?;
         // SAFETY: the memory was just allocated. The future is not used afterwards.
-        Ok(unsafe { Self::write_from(memory, &raw const *ManuallyDrop::new(future), allocator, tail) })
+        Ok(unsafe { Self::write_from(memory, &raw const *ManuallyDrop::new(future), allocator, || tail) })
     }
 
     /// Allocates the memory of a frame.
@@ -143,18 +143,19 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
             .map_err(|_| OutOfMemoryError::new(Self::LAYOUT))
     }
 
-    /// Writes an unstarted frame, owned by the caller. Moves the future out of its place, since it may be large.
+    /// Writes an unstarted frame, owned by the caller. Moves the future out of its place, since it may be large, and makes the tail in its
+    /// own.
     ///
     /// # Safety
     ///
     /// The memory is from [`allocate_frame`](Frame::allocate_frame) of this allocator, and is exclusive. The caller owns the future, and
-    /// does not use it afterwards.
+    /// does not use it afterwards. `tail` does not unwind.
     #[inline]
     pub(in crate::task) unsafe fn write_from(
         memory: NonNull<u8>,
         future: *const P,
         allocator: Cx::Allocator,
-        tail: X,
+        tail: impl FnOnce() -> X,
     ) -> NonNull<Header> {
         let frame = memory.cast::<Self>();
         let place = frame.as_ptr();
@@ -167,7 +168,7 @@ impl<P: Produce<T, E>, T, E, Cx: TaskContext, X: FrameTail<P, T, E, Cx>> Frame<P
                 ptr::copy_nonoverlapping(future, place.as_mut_ptr(), 1);
             }
             (&raw mut (*place).allocator).write(allocator);
-            Self::tail(frame.cast()).write(tail);
+            Self::tail(frame.cast()).write(tail());
             if let Some(own) = Self::own(frame) {
                 own.write(None);
             }

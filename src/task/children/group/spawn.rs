@@ -55,10 +55,12 @@ impl GroupRef {
         // ended.
         unsafe {
             // Moved from the argument itself, as it may be large. `write_from` does not unwind.
-            let (future, member) = ((&raw const child).cast(), Member::new(Unit::spawned(site)));
+            let future = (&raw const child).cast();
+            let member = || Member::new(Unit::new(site));
             let frame = MemberFrame::<F, T, Cx>::write_from(memory, future, allocator, member);
             mem::forget(child);
             let member = MemberFrame::<F, T, Cx>::tail(frame);
+            member.as_ref().unit.spawned.set(true);
             let place = place.map(|place| member.as_ref().set_place(place));
             let kind = match GroupCore::settle_child(self.as_ptr(), place, frame) {
                 Ok(context) if GroupCore::launch(self.as_ptr(), frame, member, (context, place), counted.is_some()) => {
