@@ -36,6 +36,13 @@ impl Count {
         }
     }
 
+    /// Adds references to a value that is not shared yet.
+    #[inline]
+    #[cfg(feature = "std")]
+    pub(crate) fn add_unshared(&mut self, many: usize) {
+        self.references.store(self.references.load(Relaxed) + many, Relaxed);
+    }
+
     /// Adds a reference, unless the count is zero. The caller keeps the memory of the count valid by other means.
     pub(crate) fn add_unless_zero(&self) -> bool {
         let added = self.references.fetch_update(Relaxed, Relaxed, |references| {

@@ -108,9 +108,9 @@ impl<B, F: Future<Output = O>, O> GroupStage<B, F, O> {
         if let GroupStage::Unpolled(make) = stage
             && let Some(make) = make.take()
         {
-            let core = GroupRef::open(how.policy);
+            let (core, handle) = GroupRef::open(how.policy);
             let abandoned = OnDrop(|| core.give_up());
-            let body = begin(make, core.clone());
+            let body = begin(make, handle);
             mem::forget(abandoned);
             *stage = GroupStage::Polled(Body {
                 core: Some(core),
@@ -175,7 +175,7 @@ impl<F: Future<Output = O>, O> Body<F, O> {
         let (Some(core), BodyStage::Ended(result)) = (self.core.take(), &mut self.stage) else {
             return Poll::Pending;
         };
-        core.end();
+        core.end(true);
         result
             .take()
             .map_or(Poll::Pending, |result| Poll::Ready((core, result)))

@@ -102,23 +102,24 @@ unsafe impl memory::Counted for GroupCore {
 }
 
 impl GroupRef {
-    /// Opens a group of the frame that this thread polls, or of none.
-    pub(super) fn open(policy: Policy) -> GroupRef {
+    /// Opens a group of the frame that this thread polls, or of none. Returns a reference for the group's future, and one for its body.
+    pub(super) fn open(policy: Policy) -> (GroupRef, GroupRef) {
         Polling::with(|polling| Self::open_in(policy, polling))
     }
 
-    fn open_in(policy: Policy, polling: Option<Polling<'_>>) -> GroupRef {
-        let core = GroupCore::new(policy, polling, Locals::current());
+    fn open_in(policy: Policy, polling: Option<Polling<'_>>) -> (GroupRef, GroupRef) {
+        let mut core = GroupCore::new(policy, polling, Locals::current());
+        core.count.add_unshared(1);
         let (core, _) = Box::into_non_null(Box::new_in(core, Cached));
         // SAFETY: the group is new, and has its address. `end`, or the frame, ends it.
         unsafe {
             GroupCore::pin(core);
             let tied = GroupCore::tie(core, polling);
-            let group = GroupRef::from_raw(core);
+            let references = (GroupRef::from_raw(core), GroupRef::from_raw(core));
             if let Err(error) = tied {
                 panic!("cannot open a group: {error}");
             }
-            group
+            references
         }
     }
 
@@ -221,9 +222,8 @@ impl GroupCore {
             if let Some(polling) = polling {
                 (*place).tether.set(Some(Tether::tie(this, polling)?));
                 (*place).is_tied.store(true, Relaxed);
-                // References for the tether and the link to the token, beside the caller's.
-                (*place).count.add();
-                (*place).count.add();
+                // References for the tether and the link to the token, beside the caller's. No other thread knows the group yet.
+                (*place).count.add_unshared(2);
                 if let Some(scope) = (*place).scope {
                     scope.as_ref().enter_passively();
                 }

@@ -83,17 +83,17 @@ impl GroupCore {
         resumed
     }
 
-    /// Closes the group, and ends its links to the task. The frame waits for a stop that is being passed on, since that uses the
-    /// scope.
+    /// Closes the group, unless it `is_over` already, and ends its links to the task. The frame waits for a stop that is being passed on,
+    /// since that uses the scope.
     ///
     /// # Safety
     ///
     /// The caller has cleared the tie to the frame, which is the group's. The group may be freed when this returns.
-    unsafe fn unlink(this: NonNull<GroupCore>, polling: Polling<'_>) {
+    unsafe fn unlink(this: NonNull<GroupCore>, polling: Polling<'_>, is_over: bool) {
         // SAFETY: the link holds a reference until `unlinked`.
         unsafe {
             let core = this.as_ref();
-            if core.close(Some(polling)) {
+            if is_over || core.close(Some(polling)) {
                 core.link.leave();
             }
             core.counted.unlink();
@@ -152,7 +152,7 @@ unsafe impl Tethered for GroupCore {
                 return Transfer::none();
             }
             let resumed = core.abandon(why, Some(polling));
-            GroupCore::unlink(this, polling);
+            GroupCore::unlink(this, polling, false);
             resumed
         }
     }
@@ -166,7 +166,7 @@ unsafe impl Tethered for GroupCore {
                 && let Some(frame) = core.frame
             {
                 core.is_tied.store(false, Release);
-                GroupCore::unlink(this, Polling::new(frame));
+                GroupCore::unlink(this, Polling::new(frame), false);
             }
             Shareable::release(this);
         }
@@ -174,8 +174,9 @@ unsafe impl Tethered for GroupCore {
 }
 
 impl GroupRef {
-    /// Ends the group. Does nothing if the frame has ended it, or on another thread, where it stays tied to the frame.
-    pub(super) fn end(&self) {
+    /// Ends the group. Does nothing if the frame has ended it, or on another thread, where it stays tied to the frame. `is_over` says whether
+    /// the group is known to be [over](GroupPhase::Over).
+    pub(super) fn end(&self, is_over: bool) {
         Polling::with(|polling| {
             // `is_here` comes first: only the group's own frame may clear the tie.
             if let Some(polling) = polling
@@ -187,7 +188,7 @@ impl GroupRef {
                     if let Some(tether) = self.tether.take() {
                         Tether::untie(tether);
                     }
-                    GroupCore::unlink(self.as_ptr(), polling);
+                    GroupCore::unlink(self.as_ptr(), polling, is_over);
                 }
             }
         });
@@ -199,7 +200,7 @@ impl GroupRef {
         if self.frame.is_none() {
             self.close(None);
         }
-        self.end();
+        self.end(false);
         resumed.run();
     }
 }

@@ -229,7 +229,7 @@ impl<T: Send + 'static> Drop for ChildClaim<T> {
         if !is_child {
             core.close(None);
         }
-        core.end();
+        core.end(false);
         // On another thread than the parent's, the parent's frame does that.
         core.loosen();
         resumed.run();
