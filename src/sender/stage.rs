@@ -98,12 +98,11 @@ impl<S, O, N> Stage<S, O, N> {
     /// Drops the content in place, and stores a result, if there is one.
     #[inline]
     pub(crate) fn set_kept(&mut self, kept: Option<N>) {
-        let held = self.0.get_mut();
-        *held = Held::Empty;
-        if let Some(kept) = kept {
-            // SAFETY: the overwritten value needs no drop.
-            unsafe { ptr::write(held, Held::Next(kept)) };
-        }
+        // No `map_or`, whose default value would be dropped.
+        self.0.get_mut().replace(match kept {
+            Some(kept) => Held::Next(kept),
+            None => Held::Empty,
+        });
     }
 
     /// Returns the result.
