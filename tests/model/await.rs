@@ -11,7 +11,7 @@ use bowline::task::SenderFuture;
 use bowline::task_local;
 use loom::sync::atomic::{AtomicBool, Ordering::AcqRel};
 
-use crate::support::{Ended, Remote, Stoppable, Watched, race};
+use crate::support::{Ended, Remote, Stoppable, Watched, costly, race};
 use crate::task::{Failure, begin_and_stop, task};
 
 task_local! {
@@ -164,7 +164,7 @@ fn the_drop_of_an_await_elsewhere_races_with_its_completion() {
 /// A child in flight is dropped by another thread, which stops it and awaits it there, while it completes.
 #[test]
 fn the_drop_of_a_child_elsewhere_races_with_its_completion() {
-    race(2, &["here", "there"], |world, root, report| {
+    race(costly(2), &["here", "there"], |world, root, report| {
         let (remote, value, threads) = (world.remote(6), world.census.value(7), world.threads.clone());
         let inside = async move {
             let child = task(SenderFuture::new(remote)).into_future();

@@ -18,7 +18,7 @@ use bowline::task::{self, DeadlineExceeded, SenderFuture};
 use loom::thread;
 
 use crate::awaits::begin_and_give;
-use crate::support::{Ended, Watched, World, explore, race};
+use crate::support::{Ended, Watched, World, costly, explore, race};
 use crate::task::{Failure, Sendable, awaited, begin, begin_and_stop, task};
 
 /// A handler that counts its calls and touches a watched value. The value is dropped after the call, or when no call can come.
@@ -416,7 +416,7 @@ fn the_deadline_races_with_the_cancel() {
 /// Another thread drops the future while the deadline passes and while the task ends.
 #[test]
 fn the_drop_of_a_deadline_elsewhere_races_with_its_expiry_and_the_end_of_the_task() {
-    race(2, &["went on"], |world, root, report| {
+    race(costly(2), &["went on"], |world, root, report| {
         let (timer, value, threads) = (timer(&world), world.census.value(7), world.threads.clone());
         let inside = async move {
             let limited = task::with_timeout(HOUR, forever()).on(&timer);
@@ -526,24 +526,28 @@ fn the_cancel_reaches_what_was_moved_out_of_a_deadline() {
 /// ends once, after the last stop was passed on.
 #[test]
 fn the_end_of_what_was_moved_out_of_a_deadline_races_with_the_cancel() {
-    race(2, &["ended", "stopped", "cancelled before"], |world, root, report| {
-        let run_loop = RunLoop::new();
-        let (sender, timer) = (world.stoppable(6), Timer::on(&run_loop));
-        begin_and_stop(&world, task(moved_out(sender, timer)), root);
-        world.end();
-        match report.get() {
-            Ended::Value(6) => "ended",
-            Ended::Stopped => "stopped",
-            Ended::Error("cancelled") => "cancelled before",
-            other => panic!("{other:?}"),
-        }
-    });
+    race(
+        costly(2),
+        &["ended", "stopped", "cancelled before"],
+        |world, root, report| {
+            let run_loop = RunLoop::new();
+            let (sender, timer) = (world.stoppable(6), Timer::on(&run_loop));
+            begin_and_stop(&world, task(moved_out(sender, timer)), root);
+            world.end();
+            match report.get() {
+                Ended::Value(6) => "ended",
+                Ended::Stopped => "stopped",
+                Ended::Error("cancelled") => "cancelled before",
+                other => panic!("{other:?}"),
+            }
+        },
+    );
 }
 
 /// A sender moved out of a deadline ends on another thread while the scope is left, and the deadline passes on a third.
 #[test]
 fn the_end_of_what_was_moved_out_of_a_deadline_races_with_its_expiry() {
-    race(2, &["ended", "late"], |world, root, report| {
+    race(costly(2), &["ended", "late"], |world, root, report| {
         let (sender, timer) = (world.remote(6), timer(&world));
         begin(task(moved_out(sender, timer)), root);
         world.end();

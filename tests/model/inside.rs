@@ -13,7 +13,7 @@ use bowline::task_local;
 use loom::thread;
 
 use crate::awaits::begin_and_give;
-use crate::support::{Ended, Root, Watched, World, race};
+use crate::support::{Ended, Root, Watched, World, costly, race};
 use crate::task::{Failure, Sendable, awaited, begin, task};
 
 /// Starts a task on this thread, with a stop that another thread requests.
@@ -142,7 +142,7 @@ fn the_drop_of_a_scope_elsewhere_races_with_the_end_of_the_frame() {
 /// The future of a scope is dropped on another thread while an operation inside completes on a third.
 #[test]
 fn the_drop_of_a_scope_elsewhere_races_with_what_is_in_it_and_the_end_of_the_frame() {
-    race(2, &["here", "there"], |world, root, report| {
+    race(costly(2), &["here", "there"], |world, root, report| {
         let (remote, value, threads) = (world.remote(6), world.census.value(7), world.threads.clone());
         let dropped = Dropped::default();
         let bound = dropped.bound(&world);

@@ -17,7 +17,7 @@ use bowline::{Env, Operation, Transfer};
 use loom::sync::atomic::AtomicUsize;
 
 use crate::awaits::begin_and_drop;
-use crate::support::{Ended, Watched, race};
+use crate::support::{Ended, Watched, costly, race};
 use crate::task::{Sendable, awaited, begin_and_stop, task};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -154,7 +154,7 @@ fn a_stop_races_with_a_child_that_comes_back() {
 /// is dropped. The stop reaches each listener once, and no thread uses the memory afterwards.
 #[test]
 fn a_stop_races_with_the_drop_of_an_await_with_two_listeners() {
-    race(2, &["went on"], |world, root, report| {
+    race(costly(2), &["went on"], |world, root, report| {
         let (sender, value) = (Twice(world.census.value(1)), world.census.value(7));
         let inside = async move {
             begin_and_drop(SenderFuture::new(sender)).await;

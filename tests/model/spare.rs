@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bowline::model::{LatchModel, ModelTask as Task, PoolModel};
 use bowline::prelude::*;
 
-use crate::support::{Ended, Order, Threads, World, explore_both_ways};
+use crate::support::{Ended, Order, Threads, World, costly, explore_both_ways};
 
 type Actor = Box<dyn FnOnce()>;
 
@@ -42,7 +42,7 @@ impl Wait {
 /// to the spare thread that runs the job. Either way the job runs, and a pool that is closed meanwhile ends after both.
 #[test]
 fn a_job_comes_for_the_seat_of_one_that_waits() {
-    explore_both_ways(2, &["seated", "without a seat"], |seen, order| {
+    explore_both_ways(costly(2), &["seated", "without a seat"], |seen, order| {
         let pool = PoolModel::new(1);
         let world = World::default();
         let task = Task::new(1);

@@ -10,7 +10,7 @@ use bowline::stop::{InplaceStopSource, SharedStopToken, StopCallback, StopSource
 use bowline::{NoScheduler, Panic, Transfer};
 use loom::cell::UnsafeCell;
 
-use crate::support::{Ended, Root, Watched, World, explore};
+use crate::support::{Ended, Root, Watched, World, costly, explore};
 
 /// A count that `loom` watches: each access must be ordered after the previous one.
 struct Tally(UnsafeCell<u32>);
@@ -74,7 +74,7 @@ fn a_callback_is_over_when_its_registration_is_gone() {
 /// Covers each of two registrations, neighbours in the list, running its callback and leaving before.
 #[test]
 fn neighbours_leave_a_list_that_is_being_fired() {
-    explore(2, &["both", "mine", "the other's", "neither"], |seen| {
+    explore(costly(2), &["both", "mine", "the other's", "neither"], |seen| {
         let world = World::default();
         let source = Arc::new(InplaceStopSource::new());
         let other = Arc::new(AtomicUsize::new(0));

@@ -48,6 +48,14 @@ thread_local! {
 
 static WATCH_PANICS: Once = Once::new();
 
+/// Returns the interruptions of a model that takes about a minute with so many: these if `THOROUGH_MODELS` is set, and one less otherwise.
+pub fn costly(interruptions: usize) -> usize {
+    match std::env::var_os("THOROUGH_MODELS") {
+        Some(_) => interruptions,
+        None => interruptions - 1,
+    }
+}
+
 /// Explores every schedule in which threads are preempted at most `interruptions` times.
 ///
 /// Outcomes are recorded outside of `loom`, and compared with `expected` at the end.

@@ -12,7 +12,7 @@ use bowline::stop::StopSource;
 use bowline::task::{self, AsyncLet, Task, TaskFuture, TaskGroup, discarding_group, group, supervised_group};
 
 use crate::awaits::{begin_and_drop, begin_and_give, begin_and_give_at_once};
-use crate::support::{Ended, Root, Watched, World, explore, race};
+use crate::support::{Ended, Root, Watched, World, costly, explore, race};
 use crate::task::{Event, Failure, Sendable, awaited, begin, task};
 
 /// Starts a task, and asserts that its child is destroyed when it is done.
@@ -182,7 +182,7 @@ fn the_end_of_the_parent_races_with_the_end_of_a_child_task_that_was_forgotten()
 /// The future of a child task is dropped on another thread, while the child ends on a second one and the parent on a third.
 #[test]
 fn the_drop_of_a_child_task_elsewhere_races_with_the_ends_of_the_child_and_the_parent() {
-    race(2, &["here", "there"], |world, root, report| {
+    race(costly(2), &["here", "there"], |world, root, report| {
         let threads = world.threads.clone();
         with_child_task(&world, root, move |child| threads.spawn(move || drop(child)));
         world.end();

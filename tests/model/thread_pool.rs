@@ -12,7 +12,7 @@ use bowline::model::{ModelTask as Task, ModelWorker as Member, PoolModel};
 use bowline::prelude::*;
 use bowline::scheduler::ThreadPool;
 
-use crate::support::{Order, Threads, World, explore, explore_both_ways};
+use crate::support::{Order, Threads, World, costly, explore, explore_both_ways};
 
 type Actor = Box<dyn FnOnce()>;
 
@@ -116,7 +116,7 @@ fn three_meet_at_a_slot() {
 #[test]
 fn three_meet_at_a_ring() {
     for newest in [true, false] {
-        explore_both_ways(2, &["owner", "thief", "left"], move |seen, order| {
+        explore_both_ways(costly(2), &["owner", "thief", "left"], move |seen, order| {
             seen.note(three_meet(order, [1, 2], newest));
         });
     }

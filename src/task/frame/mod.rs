@@ -6,7 +6,7 @@
 //!
 //! - [`Header`] is the part that all frames share. Its functions are sorted by event: [`start`], [`run`], [`child`], [`finish`],
 //!   [`wake`], [`ownership`].
-//! - [`FrameState`] is the state word: four flags and two counts. The table beside it has every transition.
+//! - [`FrameState`] is the state word: six flags and two counts. The table beside it has every transition.
 //! - [`Polling`] proves that the calling thread polls a frame.
 //! - A [`Block`] of a frame's [memory] holds something that the frame awaits.
 //!
