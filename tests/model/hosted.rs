@@ -29,6 +29,12 @@ impl Wake for WakeThread {
 }
 
 impl HostThread {
+    /// Creates a scheduler, and the thread of its only driver.
+    fn single() -> (HostedScheduler, Self) {
+        let (scheduler, mut drivers) = HostedScheduler::new(1);
+        (scheduler, HostThread::new(drivers.pop().expect("one driver")))
+    }
+
     fn new(driver: HostedDriver) -> Self {
         HostThread {
             driver: Box::pin(driver),
@@ -101,13 +107,12 @@ impl Runs {
 #[test]
 fn pushes_meet_a_driver_that_parks() {
     explore(3, &["slept", "did not sleep"], |seen| {
-        let (scheduler, drivers) = HostedScheduler::new(1);
+        let (scheduler, mut host) = HostThread::single();
         let (runs, threads) = (Runs::default(), Threads::default());
         for number in [1, 2] {
             let runs = runs.clone();
             threads.spawn(move || runs.push(scheduler, number));
         }
-        let mut host = HostThread::new(drivers.into_iter().next().expect("one driver"));
         let mut slept = "did not sleep";
         host.poll();
         while runs.count() < 2 {
@@ -200,7 +205,7 @@ fn two_drivers_share_the_jobs() {
 #[test]
 fn pushes_meet_the_last_drop() {
     explore_both_ways(3, &["driven", "forwarded", "refused"], |seen, order| {
-        let (scheduler, drivers) = HostedScheduler::new(1);
+        let (scheduler, mut host) = HostThread::single();
         let (runs, threads) = (Runs::default(), Threads::default());
         let place = Arc::new(AtomicUsize::new(0));
         let push = Box::new({
@@ -220,7 +225,6 @@ fn pushes_meet_the_last_drop() {
         let polled = Arc::new(AtomicUsize::new(0));
         let host = Box::new({
             let (runs, polled) = (runs.clone(), polled.clone());
-            let mut host = HostThread::new(drivers.into_iter().next().expect("one driver"));
             move || {
                 host.poll();
                 polled.store(runs.count(), SeqCst);
@@ -264,9 +268,8 @@ fn a_drop_meets_a_push_and_the_other_driver() {
 #[test]
 fn an_end_meets_a_push_and_a_driver() {
     explore(3, &["driven", "forwarded", "refused"], |seen| {
-        let (scheduler, drivers) = HostedScheduler::new(1);
+        let (scheduler, mut host) = HostThread::single();
         let (runs, threads) = (Runs::default(), Threads::default());
-        let mut host = HostThread::new(drivers.into_iter().next().expect("one driver"));
         threads.spawn(runs.noting("refused", seen, move |runs| runs.push(scheduler, 1)));
         threads.spawn(runs.noting("forwarded", seen, move |_| scheduler.end()));
         runs.noting("driven", seen, |_| host.poll_to_the_end())();

@@ -73,26 +73,18 @@ impl Process {
         format!("stdout:\n{}stderr:\n{}", self.stdout(), self.stderr())
     }
 
+    /// Returns the number by which the system knows the process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     pub(crate) fn signal(&self, name: &str) {
-        let id = self.child.id().to_string();
+        let id = self.id().to_string();
         let sent = Command::new("kill")
             .args(["-s", name, &id])
             .stderr(Stdio::null())
             .status();
         sent.expect("kill runs");
-    }
-
-    /// Returns whether all threads of the process wait for something, as far as the system tells.
-    #[allow(dead_code, reason = "one program is asked")]
-    pub(crate) fn rests(&self) -> bool {
-        let Ok(threads) = fs::read_dir(format!("/proc/{}/task", self.child.id())) else {
-            return true;
-        };
-        // The state is behind the name, which may contain anything.
-        threads.flatten().all(|thread| {
-            let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-            stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('S'))
-        })
     }
 
     /// Waits until the process has ended and its output was read.

@@ -67,6 +67,18 @@ fn a_signal_during_the_start(kind: Kind) {
     assert_eq!(server.end("TERM"), 2000);
 }
 
+/// Returns whether all threads of the process wait for something, as far as the system tells.
+fn rests(process: u32) -> bool {
+    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else {
+        return true;
+    };
+    // The state is behind the name, which may contain anything.
+    threads.flatten().all(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with('S'))
+    })
+}
+
 /// Makes a peer for whose answers the socket has no room, since it does not read them. Returns the length of one.
 fn stall(server: &Server) -> (Connection, usize) {
     let length = 100_000;
@@ -84,7 +96,7 @@ fn stall(server: &Server) -> (Connection, usize) {
     while same < 20 {
         thread::sleep(Duration::from_millis(20));
         let now = peer.0.peek(&mut arrived).expect("the server answers");
-        same = if now == before && server.process.rests() {
+        same = if now == before && rests(server.process.id()) {
             same + 1
         } else {
             0

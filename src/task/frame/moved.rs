@@ -27,7 +27,7 @@
 //! An await is registered only until it has ended, so the list is empty when the strand ends. A future that was dropped or
 //! forgotten leaves its waker to the end of the await. An address that is used again gets a wake too many.
 
-use core::ptr::{self, NonNull};
+use core::ptr::NonNull;
 use core::task::Waker;
 use std::boxed::Box;
 
@@ -59,10 +59,6 @@ impl UserOfScope {
     fn new(scope: &ContextScope) -> Self {
         scope.enter();
         UserOfScope(NonNull::from(scope))
-    }
-
-    fn is_of(&self, scope: &ContextScope) -> bool {
-        ptr::eq(self.0.as_ptr(), scope)
     }
 }
 
@@ -114,19 +110,13 @@ impl Polling<'_> {
         let frame = self.frame();
         let scope = self.scope().filter(|_| began_here);
         let is_same = |moved: &MovedWaker| moved.is_registered_for(frame, key);
-        let is_known = |moved: &MovedWaker| {
-            moved.registered.as_ref().is_some_and(|known| {
-                let samescope = match (&known.scope, scope) {
-                    (Some(known), Some(scope)) => known.is_of(scope),
-                    (None, None) => true,
-                    _ => false,
-                };
-                samescope && known.waker.will_wake(waker)
-            })
+        let is_known = |known: &Registered| {
+            known.scope.as_ref().map(|user| user.0) == scope.map(NonNull::from) && known.waker.will_wake(waker)
         };
         // SAFETY: the frame is polled, so its strand has not ended.
         let tracker: &Tracker = unsafe { Header::tracker(frame).as_ref() };
-        let is_known = find(&mut tracker.lock(), is_same).is_some_and(|moved| is_known(moved));
+        let is_known =
+            find(&mut tracker.lock(), is_same).is_some_and(|moved| moved.registered.as_ref().is_some_and(is_known));
         if !is_known {
             let mut moved = Box::new(MovedWaker {
                 frame,

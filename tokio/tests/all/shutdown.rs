@@ -44,6 +44,15 @@ fn at_the_shutdown<T: Send + 'static>(
     handle
 }
 
+/// Ends the runtime while these tasks wait for seven.
+fn end_while_they_wait(runtime: Runtime, end: fn(Runtime), waits: impl IntoIterator<Item = Handle<u32>>) {
+    let ending = thread::spawn(move || end(runtime));
+    for wait in waits {
+        assert_eq!(task::block_on(wait).unwrap(), 7);
+    }
+    ending.join().unwrap();
+}
+
 #[test]
 fn every_worker_may_begin_to_wait_during_the_shutdown() {
     in_time(|| {
@@ -60,11 +69,7 @@ fn every_worker_may_begin_to_wait_during_the_shutdown() {
                     let waits: Vec<_> = (0..threads)
                         .map(|_| at_the_shutdown(scheduler, &runtime, move || way(scheduler)))
                         .collect();
-                    let ending = thread::spawn(move || end(runtime));
-                    for wait in waits {
-                        assert_eq!(task::block_on(wait).unwrap(), 7);
-                    }
-                    ending.join().unwrap();
+                    end_while_they_wait(runtime, end, waits);
                     eventually("the end", || scheduler.has_ended());
                 }
             }
@@ -162,9 +167,7 @@ fn a_task_that_blocks_by_other_means_keeps_no_job_at_the_shutdown() {
                 start_detached(scheduler.schedule().then(move |()| done.send(7).unwrap()));
                 ended.recv_timeout(PATIENCE / 2).expect(how)
             });
-            let ending = thread::spawn(move || end(runtime));
-            assert_eq!(task::block_on(wait).unwrap(), 7);
-            ending.join().unwrap();
+            end_while_they_wait(runtime, end, [wait]);
         }
     });
 }
@@ -185,9 +188,7 @@ fn a_scheduler_that_is_made_while_a_task_waits_at_the_shutdown_has_ended() {
             let wait = at_the_shutdown(scheduler, &runtime, move || {
                 sync_wait(starts_on(scheduler, just_from(again))).unwrap()
             });
-            let ending = thread::spawn(move || end(runtime));
-            assert_eq!(task::block_on(wait).unwrap(), 7);
-            ending.join().unwrap();
+            end_while_they_wait(runtime, end, [wait]);
         }
     });
 }

@@ -76,10 +76,6 @@ crate::opaque!([B, F, T, O, K] GroupFuture<B, F, T, O, K>);
 /// The stages of a group's future: the closure or data that makes the body, then the body.
 ///
 /// Dropping it early stops the children, and the frame waits for them.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "the future does not move once it has the larger variant"
-)]
 pub(super) enum GroupStage<B, F, O> {
     /// `None` if making the body has panicked.
     Unpolled(Option<B>),
@@ -134,10 +130,6 @@ pub(super) struct Body<F, O> {
     _pinned: PhantomPinned,
 }
 
-#[allow(
-    clippy::large_enum_variant,
-    reason = "the body does not move, and its result takes its place"
-)]
 enum BodyStage<F, O> {
     Running(F),
     /// `None` while the body is dropped, and once the result was returned.
