@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::host::Host;
 use super::schedule::HostedScheduler;
-use super::shared::Next;
+use super::shared::PollEnd;
 use crate::Panic;
 use crate::scheduler::Innermost;
 use crate::scheduler::thread_pool::Worker;
@@ -75,7 +75,7 @@ impl Future for HostedDriver {
                 payload.resume();
             }
         };
-        let next = {
+        let end = {
             // The jobs belong neither to a task that is polled beneath on this stack, nor to a pool or a run loop there.
             current::publish();
             let _hidden = current::Hidden::driver();
@@ -89,8 +89,8 @@ impl Future for HostedDriver {
             let mut jobs = 0;
             loop {
                 match shared.next(this.slot, jobs == 0, &mut waker) {
-                    Next::Run(entry) => entry.run(),
-                    next => break next,
+                    Ok(entry) => entry.run(),
+                    Err(end) => break end,
                 }
                 jobs += 1;
                 if jobs == BUDGET || this.should_yield() {
@@ -98,14 +98,13 @@ impl Future for HostedDriver {
                 }
             }
         };
-        match next {
-            Next::Over => {
+        match end {
+            PollEnd::Over => {
                 this.gone = true;
                 Poll::Ready(())
             }
-            Next::Panicked(payload) => payload.resume(),
-            Next::Run(_) => unreachable!("an entry is run in the loop"),
-            Next::Rest => Poll::Pending,
+            PollEnd::Panicked(payload) => payload.resume(),
+            PollEnd::Rest => Poll::Pending,
         }
     }
 }

@@ -55,9 +55,8 @@ struct Wakeup {
     waker: Waker,
 }
 
-/// The next step of a driver.
-pub(super) enum Next {
-    Run(OwnedEntry),
+/// What follows a driver's last job in a poll.
+pub(super) enum PollEnd {
     /// The driver has parked, or has woken itself.
     Rest,
     /// The driver has left.
@@ -128,20 +127,22 @@ impl HostedShared {
         Ok(())
     }
 
-    /// Returns the next step of the driver in a slot. `first` says that its poll has just begun.
+    /// Returns the next entry for the driver in a slot, or ends its poll. `first` says that the poll has just begun.
     ///
     /// If the driver parks, its waker is moved into the slot. The check for jobs and the store of the waker are one
     /// critical section, so a push before it is seen, and a push after it sees the waker.
-    pub(super) fn next(&'static self, slot: usize, first: bool, waker: &mut Option<Waker>) -> Next {
+    pub(super) fn next(
+        &'static self,
+        slot: usize,
+        first: bool,
+        waker: &mut Option<Waker>,
+    ) -> Result<OwnedEntry, PollEnd> {
         let mut state = lock(&self.state);
         let stale = if first { state.awake(slot) } else { None };
-        let next = match state.take() {
-            Some(entry) => Next::Run(entry),
-            None => state.rest(slot, waker),
-        };
+        let next = state.take().ok_or_else(|| state.rest(slot, waker));
         // A driver that was woken looks whether more of them are needed, so that a burst of pushes wakes a chain of them.
         let wakeup = if first { state.wakeup() } else { None };
-        let retires = matches!(next, Next::Over) && state.is_over();
+        let retires = matches!(next, Err(PollEnd::Over)) && state.is_over();
         drop(state);
         discard(stale);
         self.wake(wakeup);
@@ -152,27 +153,29 @@ impl HostedShared {
     }
 
     /// Ends the poll of a driver that has run enough jobs: it wakes itself, or parks if no job is queued.
-    pub(super) fn yields(&'static self, slot: usize, waker: &mut Option<Waker>) -> Next {
+    pub(super) fn yields(&'static self, slot: usize, waker: &mut Option<Waker>) -> PollEnd {
         let mut state = lock(&self.state);
         if state.queued == 0 {
             // Under the same lock: an entry that comes in between would be taken by a driver that runs no further one.
             let rests = state.rest(slot, waker);
-            let retires = matches!(rests, Next::Over) && state.is_over();
+            let retires = matches!(rests, PollEnd::Over) && state.is_over();
             drop(state);
             if retires {
                 retire(self);
             }
             return rests;
         }
-        let Some(waker) = waker.take() else { return Next::Rest };
+        let Some(waker) = waker.take() else {
+            return PollEnd::Rest;
+        };
         state.slots[slot] = Slot::Notified;
         state.notified += 1;
         let wakeup = state.wakeup();
         drop(state);
         self.wake(wakeup);
         match self.call(Wakeup { slot, waker }) {
-            Ok(()) => Next::Rest,
-            Err(payload) => Next::Panicked(payload),
+            Ok(()) => PollEnd::Rest,
+            Err(payload) => PollEnd::Panicked(payload),
         }
     }
 
@@ -364,17 +367,17 @@ impl HostedState {
     }
 
     /// Parks a driver, or removes it if it is not needed. The queue is empty.
-    fn rest(&mut self, slot: usize, waker: &mut Option<Waker>) -> Next {
+    fn rest(&mut self, slot: usize, waker: &mut Option<Waker>) -> PollEnd {
         let is_surplus = self.drivers - self.blocked > self.wanted;
         if is_surplus || self.is_closed() {
             self.remove_driver(slot);
-            return Next::Over;
+            return PollEnd::Over;
         }
         if let Some(waker) = waker.take() {
             self.slots[slot] = Slot::Parked(waker);
             self.parked += 1;
         }
-        Next::Rest
+        PollEnd::Rest
     }
 
     /// Adds a driver, and returns its slot.
